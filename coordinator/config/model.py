@@ -1,0 +1,122 @@
+"""The one frozen configuration object, its keys, defaults and limits.
+
+Owns what each key means. Reads nothing: `load.py` fills it in. Every duration is in seconds.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+
+GRACEFUL_SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
+"""The signals to the daemon that are preemption notices."""
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of the configuration file."""
+
+
+class Sweep(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[sweep]: what to train and with which wandb."""
+
+    path: str = ""
+    """ENTITY/PROJECT/SWEEP_ID."""
+    workdir: str = "."
+    """Directory in which agents and trainings run."""
+    wandb: str = ""
+    """The wandb executable; empty: the one on PATH, else the one beside this Python."""
+    env: dict[str, str] = {}
+    """Added to the environment of the agents, so of the trainings too."""
+    resume: Literal["allow", "must", "never", "auto", "off"] = "allow"
+    """WANDB_RESUME for resumed runs; "off" leaves the variable alone."""
+    poll_seconds: Positive = 5.0
+    """Pause between two questions for work when the server had none (wandb's agent: 5)."""
+    connect_seconds: NotNegative = 60.0
+    """How long the W&B server may be unreachable at start before the daemon gives up."""
+
+
+class Pool(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[pool]: slots and the agents that serve them."""
+
+    slots: int | Literal["auto"] = "auto"
+    """Trainings at once; "auto": one for each `gpus_per_slot` GPUs, 1 without GPUs."""
+    gpus_per_slot: Annotated[int, Meta(ge=0)] = 1
+    """GPUs that each slot gets through CUDA_VISIBLE_DEVICES; 0 leaves GPUs alone."""
+    warm_agents: Annotated[int, Meta(ge=0, le=64)] = 1
+    """Agents kept ready beyond those that free slots need; about 95 MB each."""
+    linger_seconds: NotNegative = 10.0
+    """How long processes may outlive a training's main process before they are killed."""
+    start_seconds: Positive = 60.0
+    """How long an agent may take to start a run that it was given."""
+
+
+class Redis(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[redis]: leases. The relations between these numbers are checked when they are used."""
+
+    url: str = "embedded"
+    """redis://, rediss://, unix://; "embedded": a private server; "off": no leases (unsafe)."""
+    ttl_seconds: Positive = 60.0
+    renew_seconds: Positive = 10.0
+    grace_seconds: Positive = 30.0
+    """Added to the TTL before a lease whose holder fell silent may be taken."""
+    handoff_seconds: NotNegative = 30.0
+    """How long a claim waits for a holder that is closing down."""
+    race_window_seconds: NotNegative = 30.0
+    """A lease younger than this is a race: the second claim is dropped at once."""
+    on_lease_loss: Literal["continue", "strict"] = "continue"
+    timeout_seconds: Positive = 2.0
+    stop_budget_seconds: Positive = 10.0
+
+
+class Preemption(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[preemption]: notices and what they do to trainings."""
+
+    signals: dict[str, str] = msgspec.field(
+        default_factory=lambda: {name: name for name in GRACEFUL_SIGNALS}
+    )
+    """Signal that came in to signal that the main training process gets."""
+    grace_seconds: NotNegative = 30.0
+    """Time between the graceful signal and SIGKILL to the whole tree."""
+    storm_seconds: NotNegative = 2.0
+    """Notices this close together count as one (SLURM and systemd send several)."""
+
+
+class Control(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[control]: the socket of coordinatorctl."""
+
+    socket: str = ""
+    """Path; empty: control.sock in the state directory."""
+    group: str = ""
+    """Members of this group may use the socket too; empty: only the daemon's user and root."""
+
+
+class Events(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[events]: structured lifecycle events."""
+
+    file: str = ""
+    """Path; empty: events.jsonl in the state directory; "off": none."""
+    format: Literal["auto", "json", "console"] = "auto"
+    max_bytes: Annotated[int, Meta(ge=10_000)] = 10_000_000
+    """A file is rotated at this size."""
+    keep: Annotated[int, Meta(ge=1, le=1000)] = 5
+    """Rotated files kept."""
+
+
+class Config(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything; `[section] key` in the file, `COORDINATOR_SECTION_KEY` in the environment."""
+
+    node: str = ""
+    """This node's name among those that share a Redis; empty: the host name."""
+    state_dir: str = ""
+    """Where state, logs and sockets live; empty: see docs/configuration.md."""
+    until_done: bool = False
+    """Exit 0 once the sweep has no more work and every slot is idle."""
+    sweep: Sweep = Sweep()
+    pool: Pool = Pool()
+    redis: Redis = Redis()
+    preemption: Preemption = Preemption()
+    control: Control = Control()
+    events: Events = Events()

@@ -1,0 +1,1 @@
+"""Decisions as pure functions and tables: no IO, no clock, no random numbers."""

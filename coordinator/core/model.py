@@ -1,0 +1,123 @@
+"""The words that every layer shares: slots, runs, outcomes, sweeps.
+
+Owns the vocabulary only. It must never decide anything and never import another module of ours.
+"""
+
+import enum
+import re
+from dataclasses import dataclass
+
+
+class SlotState(enum.StrEnum):
+    """Where a slot stands. What is *wanted* of it is kept elsewhere (`reconcile.Desired`)."""
+
+    IDLE = "idle"
+    """No run and no claim."""
+    CLAIMING = "claiming"
+    """Asking for work: an agent, the server or a lease is awaited."""
+    STARTING = "starting"
+    """The lease is ours and the command was given to an agent; its shim has not reported yet."""
+    RUNNING = "running"
+    """The training process lives."""
+    STOPPING = "stopping"
+    """A graceful signal was sent and the grace runs."""
+    CLOSING = "closing"
+    """The main process has exited; processes that it started still live."""
+
+
+class Outcome(enum.StrEnum):
+    """Why a run's stay in a slot ended. docs/outcomes.md gives each cause and what follows."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    PREEMPTED = "preempted"
+    INTERRUPTED = "interrupted"
+    PREEMPT_LOST = "preempt_lost"
+    CRASHED = "crashed"
+    OOM = "oom"
+    CANCELLED = "cancelled"
+    LOST_CLAIM = "lost_claim"
+    FENCED = "fenced"
+
+
+class NodeState(enum.StrEnum):
+    """What the node as a whole is doing; `status --json` shows it as `state`."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    STOPPING = "stopping"
+
+
+class DownMode(enum.StrEnum):
+    """How a slot that is no longer wanted gives up its run."""
+
+    DRAIN = "drain"
+    PREEMPT = "preempt"
+    KILL = "kill"
+
+
+class CommandKind(enum.StrEnum):
+    """The two commands of a W&B sweep server that start a training process."""
+
+    RUN = "run"
+    RESUME = "resume"
+
+
+class SweepState(enum.StrEnum):
+    """The server's view of a sweep; UNKNOWN stands for a word this version has not met."""
+
+    RUNNING = "RUNNING"
+    PENDING = "PENDING"
+    PAUSED = "PAUSED"
+    FINISHED = "FINISHED"
+    STOPPED = "STOPPED"
+    CANCELED = "CANCELED"
+    FAILED = "FAILED"
+    CRASHED = "CRASHED"
+    UNKNOWN = "UNKNOWN"
+
+    @classmethod
+    def of(cls, word: str) -> "SweepState":
+        """The state named `word` in any case."""
+        try:
+            return cls(word.upper())
+        except ValueError:
+            return cls.UNKNOWN
+
+    @property
+    def is_over(self) -> bool:
+        """True when the server hands out nothing any more until somebody resumes the sweep."""
+        return self in _OVER
+
+
+_OVER = frozenset({SweepState.FINISHED, SweepState.STOPPED, SweepState.CANCELED, SweepState.FAILED})
+
+_PART = r"[^/\s?#%:,]{1,128}"
+_SWEEP = re.compile(rf"(?P<entity>{_PART})/(?P<project>{_PART})/(?:sweeps/)?(?P<name>[\w-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPath:
+    """`entity/project/sweep`, the only form that names a sweep without asking a server."""
+
+    entity: str
+    project: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> "SweepPath":
+        """Read `entity/project/sweep` or a W&B page address that ends in it.
+
+        Raises ValueError when `text` is neither.
+        """
+        tail = re.sub(r"^https?://[^/]+/", "", text.strip())
+        match = _SWEEP.fullmatch(tail)
+        if match is None:
+            raise ValueError(f"{text!r} is not of the form ENTITY/PROJECT/SWEEP_ID")
+        return cls(match["entity"], match["project"], match["name"])
+
+    def __str__(self) -> str:
+        return f"{self.entity}/{self.project}/{self.name}"

@@ -1,0 +1,70 @@
+"""Why a run's stay in a slot ended: one table from what we know to one word.
+
+The agent's exit code says nothing (it is 0 after a failure, a SIGKILL or a preemption), so the word
+comes from the wait status of the training, what we did to it, and what the server shows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coordinator.core.model import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """All that decides an outcome."""
+
+    exit_code: int | None
+    """None when a signal ended the main process, or when nobody saw its end."""
+    signal: int | None
+    started: bool = True
+    """False when the training never began."""
+    preempted: bool = False
+    """We sent a graceful signal because of a notice or because the slot was to go."""
+    killed: bool = False
+    """We sent SIGKILL at the end of the grace."""
+    cancelled: bool = False
+    """A person stopped the run or the sweep on the server."""
+    fenced: bool = False
+    """Another holder has a higher fencing token; we killed our copy."""
+    oom: bool = False
+    """The kernel's out-of-memory killer took a process of the tree."""
+    server_state: str | None = None
+    """What the server shows for the run after its end, in upper case; None: not known."""
+
+    @property
+    def succeeded(self) -> bool:
+        """The main process said that all is well."""
+        return self.exit_code == 0
+
+
+Rule = tuple[str, Callable[[Ending], bool], Outcome]
+
+TABLE: tuple[Rule, ...] = (
+    ("another holder exists", lambda e: e.fenced, Outcome.FENCED),
+    ("never began", lambda e: not e.started, Outcome.LOST_CLAIM),
+    ("a person stopped it", lambda e: e.cancelled and not e.succeeded, Outcome.CANCELLED),
+    ("exit 0 after our signal", lambda e: e.succeeded and e.preempted, Outcome.PREEMPT_LOST),
+    ("exit 0", lambda e: e.succeeded, Outcome.FINISHED),
+    ("the server will re-queue it", lambda e: e.server_state == "PREEMPTED", Outcome.PREEMPTED),
+    ("ended because of us, unmarked", lambda e: e.preempted or e.killed, Outcome.INTERRUPTED),
+    ("the kernel took memory back", lambda e: e.oom, Outcome.OOM),
+    ("a signal nobody sent", lambda e: e.signal is not None, Outcome.CRASHED),
+    ("nobody saw its end", lambda e: e.exit_code is None, Outcome.CRASHED),
+    ("its own exit code", lambda e: True, Outcome.FAILED),
+)
+"""First match wins. docs/outcomes.md is checked against this table."""
+
+
+def judge(ending: Ending) -> tuple[Outcome, str]:
+    """The outcome and its cause in words."""
+    for cause, applies, outcome in TABLE:
+        if applies(ending):
+            return outcome, cause
+    raise AssertionError("the last rule of TABLE applies to everything")
+
+
+def asks_the_server(ending: Ending) -> bool:
+    """True when the outcome depends on the server's view of the run."""
+    decided = ending.fenced or not ending.started or ending.succeeded
+    return not decided and not ending.cancelled

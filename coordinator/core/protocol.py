@@ -1,0 +1,304 @@
+"""Messages on the two unix sockets: control (coordinatorctl) and shim (one per training process).
+
+Owns their shape. Control requests are POSTed as one JSON object to `/v1/command` over HTTP on the
+control socket; `/v1/events` and `/v1/logs` answer with a stream of JSON lines. Shim messages are
+JSON objects, one a line, in both directions. Unknown fields are refused on control requests (a
+mistyped key must not pass) and ignored in answers (an older client reads a newer daemon).
+"""
+
+from typing import Any
+
+import msgspec
+
+from coordinator.core.model import CommandKind, DownMode, NodeState, Outcome, SlotState
+
+PROTOCOL_VERSION = 1
+
+
+# --- control: requests ----------------------------------------------------------------------------
+class Request(msgspec.Struct, frozen=True, tag_field="do", forbid_unknown_fields=True):
+    """What coordinatorctl may ask."""
+
+
+class GetStatus(Request, frozen=True, tag="status"):
+    """Answered with a `StatusView`."""
+
+
+class Scale(Request, frozen=True, tag="scale"):
+    """Change the number of slots: `target` is "8", "+2" or "-1"; `down` says how slots end."""
+
+    target: str
+    down: DownMode = DownMode.DRAIN
+
+
+class Drain(Request, frozen=True, tag="drain"):
+    """Finish what runs, take nothing new."""
+
+
+class Undrain(Request, frozen=True, tag="undrain"):
+    """Take work again after `Drain` or `Preempt`."""
+
+
+class Pause(Request, frozen=True, tag="pause"):
+    """Stop claiming; running trainings go on."""
+
+
+class Resume(Request, frozen=True, tag="resume"):
+    """Claim again after `Pause`."""
+
+
+class Preempt(Request, frozen=True, tag="preempt"):
+    """Graceful signal, grace, whole tree. With no `target` the whole node, which stays drained."""
+
+    target: str | None = None
+    grace_seconds: float | None = None
+
+
+class Signal(Request, frozen=True, tag="signal"):
+    """Send signal `signal` ("TERM", "SIGUSR1", "10") to the main process of `target`.
+
+    `target` is a slot number, a run ID or "all".
+    """
+
+    signal: str
+    target: str
+
+
+class Stop(Request, frozen=True, tag="stop"):
+    """End the daemon. `down` says what becomes of running trainings."""
+
+    down: DownMode = DownMode.PREEMPT
+
+
+class GetRuns(Request, frozen=True, tag="runs"):
+    """Answered with a list of `RunView`, newest first; `limit` 0 means all that are known."""
+
+    limit: int = 50
+
+
+class GetLeases(Request, frozen=True, tag="leases"):
+    """Answered with a list of `LeaseView` over all nodes of the sweep."""
+
+
+RequestUnion = (
+    GetStatus
+    | Scale
+    | Drain
+    | Undrain
+    | Pause
+    | Resume
+    | Preempt
+    | Signal
+    | Stop
+    | GetRuns
+    | GetLeases
+)
+
+
+# --- control: answers -----------------------------------------------------------------------------
+class SlotView(msgspec.Struct, frozen=True):
+    """One slot; `pid` is the main training process, `since` the UTC time of the last change."""
+
+    slot: int
+    state: SlotState
+    run_id: str | None
+    pid: int | None
+    agent_pid: int | None
+    gpus: list[str]
+    since: str
+    draining: bool = False
+
+
+class RedisView(msgspec.Struct, frozen=True):
+    """`state` is "ok" or "degraded"; `detail` says why; `url` has its password removed."""
+
+    state: str
+    url: str
+    embedded: bool
+    detail: str = ""
+    leases_held: int = 0
+
+
+class UpstreamView(msgspec.Struct, frozen=True):
+    """The W&B server; `state` is "ok", "degraded" or "unknown"."""
+
+    state: str
+    url: str
+    sweep_state: str
+    detail: str = ""
+
+
+class StatusView(msgspec.Struct, frozen=True):
+    """The answer to `GetStatus`: documented in docs/control.md, changed only by adding fields."""
+
+    node: str
+    sweep: str
+    state: NodeState
+    desired_slots: int
+    slots: list[SlotView]
+    warm_agents: int
+    redis: RedisView
+    upstream: UpstreamView
+    version: str
+    pid: int
+    started: str
+    degraded: list[str]
+    """Reasons, empty when all is well; `coordinatorctl status` exits 5 when there is one."""
+    protocol: int = PROTOCOL_VERSION
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """One stay of a run on this node; a run that is resumed here has one for each stay."""
+
+    run_id: str
+    slot: int
+    kind: CommandKind
+    node: str
+    outcome: Outcome | None
+    exit_code: int | None
+    signal: str | None
+    """Name of the signal that ended the main process, if one did."""
+    started: str
+    ended: str | None
+    pid: int | None
+    fence: int | None
+    detail: str = ""
+    server_state: str | None = None
+
+
+class LeaseView(msgspec.Struct, frozen=True):
+    """One lease of the sweep, from whichever node one asks."""
+
+    run_id: str
+    owner: str
+    """Node name of the holder."""
+    slot: int | None
+    fence: int
+    state: str
+    """held, expired (past the deadline, grace running), claimable, released."""
+    kind: CommandKind
+    age_seconds: float
+    expires_in_seconds: float
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One line of a training's output, without its newline; sent by `/v1/logs`."""
+
+    slot: int | None
+    run_id: str | None
+    line: str
+
+
+class Done(msgspec.Struct, frozen=True, tag_field="answer", tag="done"):
+    """The request was carried out; `data` is the view that was asked for, if one was."""
+
+    message: str = ""
+    data: Any = None
+
+
+class Refused(msgspec.Struct, frozen=True, tag_field="answer", tag="refused"):
+    """The request makes sense but not now (exit code 6)."""
+
+    message: str
+
+
+class Invalid(msgspec.Struct, frozen=True, tag_field="answer", tag="invalid"):
+    """The request makes no sense: a bad signal name, an unknown target (exit code 2)."""
+
+    message: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag_field="answer", tag="failed"):
+    """The request was tried and did not work (exit code 1)."""
+
+    message: str
+
+
+Answer = Done | Refused | Invalid | Failed
+
+
+# --- shim: what the shim says ---------------------------------------------------------------------
+class Hello(msgspec.Struct, frozen=True, tag_field="say", tag="hello"):
+    """First line of a connection, also when a shim comes back to a restarted daemon."""
+
+    agent: str
+    """The agent's secret token, as in its gateway address."""
+    run_id: str
+    pid: int
+    """The shim's own pid."""
+    child_pid: int | None
+    """Set when the shim reconnects and its training lives already."""
+    argv: list[str]
+    cwd: str
+    status: int | None = None
+    """The training's raw wait status when it has ended already."""
+
+
+class Started(msgspec.Struct, frozen=True, tag_field="say", tag="started"):
+    """The training process was started."""
+
+    pid: int
+
+
+class StartFailed(msgspec.Struct, frozen=True, tag_field="say", tag="start_failed"):
+    """The command could not be executed: `error` is the system's word for it."""
+
+    error: str
+    exit_code: int
+
+
+class Exited(msgspec.Struct, frozen=True, tag_field="say", tag="exited"):
+    """The main training process ended; `status` is the raw wait status of waitpid(2)."""
+
+    status: int
+
+
+class TreeGone(msgspec.Struct, frozen=True, tag_field="say", tag="tree_gone"):
+    """No process of the run is left; `killed` counts those that had to be killed."""
+
+    killed: int
+
+
+class SignalSent(msgspec.Struct, frozen=True, tag_field="say", tag="signal_sent"):
+    """Signal number `signal` went to the main process; `origin` is "daemon" or "direct"."""
+
+    signal: int
+    origin: str
+
+
+ShimSays = Hello | Started | StartFailed | Exited | TreeGone | SignalSent
+
+
+# --- shim: what it is told ------------------------------------------------------------------------
+class Go(msgspec.Struct, frozen=True, tag_field="do", tag="go"):
+    """Start the training with these changes to the environment; null removes a variable."""
+
+    env: dict[str, str | None]
+    linger_seconds: float
+    """How long processes may outlive the main one before they are killed."""
+    exit_file: str
+    """Where the shim writes the wait status before it reports it."""
+
+
+class Refuse(msgspec.Struct, frozen=True, tag_field="do", tag="refuse"):
+    """Do not start; exit with `exit_code`."""
+
+    exit_code: int
+    reason: str
+
+
+class SendSignal(msgspec.Struct, frozen=True, tag_field="do", tag="signal"):
+    """Send signal number `signal` to the main training process.
+
+    `once`: not if it had that signal before, from us or from anyone through the shim.
+    """
+
+    signal: int
+    once: bool = True
+
+
+class KillTree(msgspec.Struct, frozen=True, tag_field="do", tag="kill_tree"):
+    """SIGKILL every process of the run, the main one included, at once."""
+
+
+ShimTold = Go | Refuse | SendSignal | KillTree

@@ -1,0 +1,133 @@
+"""From what is wanted and what is there to what is to be done: the plan of the pool.
+
+One pure function. It is level-triggered: called again with the same world it answers the same, and
+with a world in which its actions have been carried out it answers nothing.
+"""
+
+from dataclasses import dataclass
+
+from coordinator.core.model import DownMode, SlotState
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What people and notices asked for."""
+
+    slots: int
+    down: DownMode = DownMode.DRAIN
+    """How surplus slots give up their runs."""
+    claiming: bool = True
+    """False while paused, draining, stopping, or when the sweep is over."""
+    warm_agents: int = 1
+    keep_idle_agents: bool = True
+    """False when no claim will follow: idle agents are dismissed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSeen:
+    """One slot that exists."""
+
+    number: int
+    state: SlotState
+    retiring: DownMode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is there."""
+
+    slots: tuple[SlotSeen, ...]
+    ready_agents: int = 0
+    """Agents without a run: starting, waiting or reserved."""
+    starting_agents: int = 0
+    """Those among them that have not registered yet."""
+    proven: bool = False
+    """An agent has registered since the daemon began; before that only one is tried at a time."""
+    may_start: bool = True
+    """False while a failed agent start is being waited out."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddSlot:
+    """Make slot `number`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetireSlot:
+    """Slot `number` is to go as `mode` says."""
+
+    number: int
+    mode: DownMode
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSlot:
+    """Slot `number` was to go and is wanted again."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartAgents:
+    """Start `count` more agents."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DismissAgents:
+    """End idle agents until `keep` are left."""
+
+    keep: int
+
+
+Action = AddSlot | RetireSlot | KeepSlot | StartAgents | DismissAgents
+
+_SEVERITY = {None: 0, DownMode.DRAIN: 1, DownMode.PREEMPT: 2, DownMode.KILL: 3}
+_READY_FOR_WORK = frozenset({SlotState.IDLE, SlotState.CLAIMING})
+_EASE_OF_LOSS = {SlotState.IDLE: 0, SlotState.CLAIMING: 1}
+"""Slots without a run go first; among the others the highest number."""
+
+
+def plan(desired: Desired, seen: Observed) -> list[Action]:
+    """The actions that bring `seen` nearer to `desired`, slots before agents."""
+    return [*_plan_slots(desired, seen), *_plan_agents(desired, seen)]
+
+
+def _plan_slots(desired: Desired, seen: Observed) -> list[Action]:
+    staying = [slot for slot in seen.slots if slot.retiring is None]
+    leaving = [slot for slot in seen.slots if slot.retiring is not None]
+    missing = desired.slots - len(staying)
+    if missing > 0:
+        # A slot that only drains can be kept; one that was signalled is lost already.
+        back = [slot for slot in leaving if slot.retiring is DownMode.DRAIN][:missing]
+        taken = {slot.number for slot in seen.slots}
+        fresh = [number for number in range(desired.slots + len(leaving)) if number not in taken]
+        added = [AddSlot(number) for number in fresh[: missing - len(back)]]
+        return [*(KeepSlot(slot.number) for slot in back), *added]
+    surplus = sorted(staying, key=lambda s: (_EASE_OF_LOSS.get(s.state, 2), -s.number))[:-missing]
+    retire = [RetireSlot(slot.number, desired.down) for slot in surplus if missing < 0]
+    harder = [
+        RetireSlot(slot.number, desired.down)
+        for slot in leaving
+        if _SEVERITY[desired.down] > _SEVERITY[slot.retiring]
+    ]
+    return [*retire, *harder]
+
+
+def _plan_agents(desired: Desired, seen: Observed) -> list[Action]:
+    if not desired.keep_idle_agents:
+        return [DismissAgents(0)] if seen.ready_agents else []
+    waiting = [s for s in seen.slots if s.retiring is None and s.state in _READY_FOR_WORK]
+    serving = seen.slots or desired.slots
+    wanted = len(waiting) + (desired.warm_agents if serving else 0)
+    if seen.ready_agents > wanted:
+        return [DismissAgents(wanted)]
+    short = wanted - seen.ready_agents
+    if not desired.claiming or not seen.may_start or short <= 0:
+        return []
+    if not seen.proven:
+        return [StartAgents(1)] if seen.starting_agents == 0 else []
+    return [StartAgents(short)]

@@ -1,0 +1,5 @@
+"""`python -m coordinator.daemon` is coordinatord."""
+
+from coordinator.daemon.command import main
+
+main()

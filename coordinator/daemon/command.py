@@ -1,0 +1,79 @@
+"""The command line of coordinatord: flags to configuration, errors to one line and an exit code."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from coordinator import __version__
+from coordinator.config import load
+from coordinator.errors import CoordinatorError
+
+EPILOG = """\b
+Examples:
+  coordinatord --sweep my-team/vision/a1b2c3d4 --slots 8
+  coordinatord --config /etc/wandb-coordinator/coordinator.toml
+  coordinatord --sweep my-team/vision/a1b2c3d4 --redis-url redis://10.0.0.5 --until-done
+
+\b
+Every key of the configuration file is also a variable: [redis] ttl_seconds is
+COORDINATOR_REDIS_TTL_SECONDS. A flag beats a variable, a variable beats the file.
+
+\b
+Exit codes: 0 the sweep has no more work (--until-done) or `coordinatorctl stop`;
+  1 W&B, Redis or the agents failed, a later try may work; 2 something to fix first:
+  configuration, API key, sweep path; 75 preempted, run me again.
+"""
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EPILOG,
+)
+@click.option("--config", type=click.Path(path_type=Path), help="TOML configuration file.")
+@click.option("--sweep", metavar="ENTITY/PROJECT/ID", help="The sweep to work on.")
+@click.option("--slots", metavar="N|auto", help="Trainings at once; auto: by the GPUs.")
+@click.option("--redis-url", metavar="URL|embedded|off", help="Shared Redis for the leases.")
+@click.option("--state-dir", metavar="DIR", help="State, logs and sockets.")
+@click.option("--node", metavar="NAME", help="Name of this node; default: the host name.")
+@click.option("--workdir", metavar="DIR", help="Where agents and trainings run.")
+@click.option("--until-done", is_flag=True, default=None, help="Exit when the sweep is done.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other key."
+)
+@click.version_option(__version__, prog_name="coordinatord")
+def coordinatord(config: Path | None, settings: tuple[str, ...], **named: Any) -> None:
+    """Run a pool of real `wandb agent` processes for one W&B sweep on this node."""
+    from coordinator.daemon.compose import run_daemon  # noqa: PLC0415 - after --help is answered
+
+    keys = {
+        "sweep": "sweep.path",
+        "slots": "pool.slots",
+        "redis_url": "redis.url",
+        "workdir": "sweep.workdir",
+    }
+    flags = {keys.get(name, name): value for name, value in named.items() if value is not None}
+    for setting in settings:
+        key, found, value = setting.partition("=")
+        if not found:
+            raise click.UsageError(f"--set {setting}: use SECTION.KEY=VALUE")
+        flags[key] = value
+    file = config or (Path(name) if (name := os.environ.get("COORDINATOR_CONFIG")) else None)
+    sys.exit(anyio.run(run_daemon, load(file, os.environ, flags), dict(os.environ)))
+
+
+def main() -> None:
+    """Run coordinatord; never shows a traceback for what a user can mend."""
+    try:
+        coordinatord(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.Abort:
+        sys.exit(130)
+    except CoordinatorError as error:
+        click.echo(f"coordinatord: {error}", err=True)
+        sys.exit(error.exit_code)

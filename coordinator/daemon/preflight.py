@@ -1,0 +1,87 @@
+"""Everything that can be known to be wrong before the first agent starts.
+
+Owns the order of the questions at start: whatever a user has to mend is said in one line now, not
+by agents that fail later.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import anyio
+import anyio.to_thread
+import structlog
+from aiohttp import ClientSession
+
+from coordinator.config import Config
+from coordinator.core.model import SweepPath, SweepState
+from coordinator.errors import ConfigError
+from coordinator.gpu import visible_gpus
+from coordinator.telemetry import Telemetry
+from coordinator.wandb_account import Account, AgentCommand, Login, find_login, probe
+from coordinator.wandb_account.questions import UpstreamUnreachableError
+
+log = structlog.get_logger()
+
+RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the preflight has found out."""
+
+    sweep: SweepPath
+    workdir: Path
+    login: Login
+    account: Account
+    command: AgentCommand
+    sweep_state: SweepState
+    gpus: tuple[str, ...]
+    slots: int
+
+
+async def preflight(
+    config: Config, environ: Mapping[str, str], session: ClientSession, telemetry: Telemetry
+) -> Findings:
+    """Ask everything. Raises UserError or PeerError with one line for the user."""
+    if not config.sweep.path:
+        raise ConfigError("--sweep", "is missing; name the sweep as ENTITY/PROJECT/SWEEP_ID")
+    sweep = SweepPath.parse(config.sweep.path)
+    workdir = await _workdir(config)
+    login = await anyio.to_thread.run_sync(find_login, environ, workdir)
+    telemetry.register_secret(login.api_key)
+    account = Account(login, session)
+    state = await _sweep_state(account, sweep, config.sweep.connect_seconds)
+    command = await probe(config.sweep.wandb, environ, workdir)
+    gpus = await anyio.to_thread.run_sync(visible_gpus, environ)
+    return Findings(
+        sweep, workdir, login, account, command, state, tuple(gpus), _slots(config, len(gpus))
+    )
+
+
+async def _workdir(config: Config) -> Path:
+    path = Path(await anyio.Path(config.sweep.workdir).expanduser())
+    if not await anyio.Path(path).is_dir():
+        raise ConfigError("[sweep] workdir", f"{path} is no directory; create it or use --workdir")
+    return Path(await anyio.Path(path).absolute())
+
+
+async def _sweep_state(account: Account, sweep: SweepPath, patience_seconds: float) -> SweepState:
+    """The sweep's state, waiting for a server that is not reachable yet."""
+    deadline = monotonic() + patience_seconds
+    while True:
+        try:
+            return await account.sweep_state(sweep)
+        except UpstreamUnreachableError as error:
+            left = deadline - monotonic()
+            if left <= 0:
+                raise
+            log.warning("upstream_unreachable", reason=str(error), gives_up_in_seconds=round(left))
+            await anyio.sleep(min(RETRY_SECONDS, left))
+
+
+def _slots(config: Config, gpus: int) -> int:
+    if isinstance(config.pool.slots, int):
+        return config.pool.slots
+    return max(1, gpus // config.pool.gpus_per_slot) if config.pool.gpus_per_slot else 1

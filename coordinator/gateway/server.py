@@ -1,0 +1,204 @@
+"""The proxy itself: passes everything through, save the three documents that `core.wire` knows.
+
+Owns the loopback port. Adds no credentials, changes no header that matters, and when it does not
+recognise a document it passes it on as it came. A request without a known token is refused: other
+users of the machine can reach a loopback port.
+"""
+
+import gzip
+import json
+import socket
+import zlib
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+import anyio
+import structlog
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from anyio.abc import TaskStatus
+
+from coordinator.core import wire
+from coordinator.gateway.desk import Desk, IdleBeat, Reply
+
+log = structlog.get_logger()
+
+HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "host",
+        "content-length",
+        "accept-encoding",
+        "content-encoding",
+    }
+)
+"""RFC 9110, 7.6.1, and what aiohttp computes anew for each side."""
+UPSTREAM_SECONDS = 60.0
+MAX_BODY = 256 * 1024 * 1024
+
+
+class Gateway:
+    """Serves `http://127.0.0.1:PORT/a/TOKEN/…` for the agents of one daemon."""
+
+    def __init__(
+        self, upstream: str, session: ClientSession, desk: Desk, shim: Sequence[str]
+    ) -> None:
+        self._upstream = upstream
+        self._session = session
+        self._desk = desk
+        self._shim = shim
+        self._port = 0
+
+    def address(self, token: str) -> str:
+        """The base URL for the agent with this token."""
+        return f"http://127.0.0.1:{self._port}/a/{token}"
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        app = web.Application(client_max_size=MAX_BODY)
+        app.router.add_route("*", "/a/{token}/{tail:.*}", self._handle)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        try:
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            listener.bind(("127.0.0.1", 0))
+            self._port = listener.getsockname()[1]
+            await web.SockSite(runner, listener, backlog=512).start()
+            task_status.started()
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                await runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        token = request.match_info["token"]
+        if not self._desk.knows(token):
+            return web.json_response({"error": "unknown agent"}, status=HTTPStatus.FORBIDDEN)
+        if request.method == "POST" and request.match_info["tail"] == "graphql":
+            return await self._graphql(request, token)
+        return await self._stream(request)
+
+    async def _graphql(self, request: web.Request, token: str) -> web.StreamResponse:
+        body = await request.read()
+        query = wire.parse_query(_plain(body, request.headers.get("Content-Encoding", "")))
+        if query is None:
+            return _respond(await self._send(request, body))
+        if wire.is_heartbeat(query):
+            return await self._heartbeat(request, token, query, body)
+        reply = await self._send(request, body)
+        if wire.is_registration(query):
+            self._registration(token, reply)
+        elif wire.is_sweep_query(query) and reply.status == HTTPStatus.OK:
+            changed = wire.put_in_front(reply.body, self._shim)
+            if changed is None:
+                log.warning("sweep_document_unknown", size=len(reply.body))
+            else:
+                reply = Reply(reply.status, changed)
+        return _respond(reply)
+
+    def _registration(self, token: str, reply: Reply) -> None:
+        name = wire.agent_id(reply.body) if reply.status == HTTPStatus.OK else None
+        if name is None:
+            self._desk.turned_away(token, reply)
+        else:
+            self._desk.registered(token, name)
+
+    async def _heartbeat(
+        self, request: web.Request, token: str, query: wire.Query, body: bytes
+    ) -> web.StreamResponse:
+        if not wire.running_runs(query):
+
+            async def ask() -> Reply:
+                return await self._send(request, body)
+
+            beat = IdleBeat(str(query.variables.get("id")), ask)
+            return _respond(Reply(HTTPStatus.OK, await self._desk.idle(token, beat)))
+        reply = await self._send(request, body)
+        orders = wire.parse_orders(reply.body) if reply.status == HTTPStatus.OK else None
+        if orders is not None:
+            self._desk.ordered(token, orders)
+        return _respond(reply)
+
+    async def _send(self, request: web.Request, body: bytes) -> Reply:
+        """Send a whole request upstream and read the whole answer."""
+        try:
+            async with self._session.request(
+                request.method,
+                self._target(request),
+                data=body,
+                headers=self._headers(request),
+                allow_redirects=False,
+                timeout=ClientTimeout(total=UPSTREAM_SECONDS),
+            ) as response:
+                retry = response.headers.get("Retry-After", "")
+                wait = float(retry) if retry.isdecimal() else None
+                return Reply(response.status, await response.read(), wait)
+        except (ClientError, TimeoutError, OSError) as error:
+            return _unreachable(error)
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        """Pass on what we have no interest in, without holding it in memory."""
+        try:
+            async with self._session.request(
+                request.method,
+                self._target(request),
+                data=request.content.iter_any() if request.body_exists else None,
+                headers=self._headers(request),
+                allow_redirects=False,
+                timeout=ClientTimeout(total=None, sock_connect=30, sock_read=UPSTREAM_SECONDS),
+            ) as response:
+                answer = web.StreamResponse(status=response.status)
+                answer.headers.update(_end_to_end(response.headers))
+                await answer.prepare(request)
+                async for chunk in response.content.iter_any():
+                    await answer.write(chunk)
+                await answer.write_eof()
+                return answer
+        except (ClientError, TimeoutError, OSError) as error:
+            return _respond(_unreachable(error))
+
+    def _target(self, request: web.Request) -> str:
+        query = f"?{request.query_string}" if request.query_string else ""
+        return f"{self._upstream}/{request.match_info['tail']}{query}"
+
+    def _headers(self, request: web.Request) -> dict[str, str]:
+        return _end_to_end(request.headers) | _encoding(request.headers)
+
+
+def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
+
+
+def _encoding(headers: Mapping[str, str]) -> dict[str, str]:
+    """The body goes on as it came, so its encoding must go with it."""
+    value = headers.get("Content-Encoding")
+    return {"Content-Encoding": value} if value else {}
+
+
+def _plain(body: bytes, encoding: str) -> bytes:
+    """The body without its compression, for reading only; what we cannot read stays as it is."""
+    try:
+        return gzip.decompress(body) if encoding.lower() == "gzip" else body
+    except (OSError, EOFError, zlib.error):
+        return body
+
+
+def _respond(reply: Reply) -> web.Response:
+    headers: dict[str, str] = {}
+    if reply.retry_after_seconds is not None:
+        headers = {"Retry-After": str(round(reply.retry_after_seconds))}
+    return web.Response(
+        status=reply.status, body=reply.body, content_type="application/json", headers=headers
+    )
+
+
+def _unreachable(error: Exception) -> Reply:
+    words = str(error) or type(error).__name__
+    text = json.dumps({"error": f"W&B cannot be reached: {words}"})
+    return Reply(HTTPStatus.BAD_GATEWAY, text.encode())

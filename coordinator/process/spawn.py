@@ -1,0 +1,76 @@
+"""Starts `wandb agent` processes and the like: own session, output to a file, dead with the daemon.
+
+Owns the child processes of the daemon and their reaping. It must never signal a pid that it has
+already reaped.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT
+
+import anyio
+from anyio.abc import Process
+
+from coordinator.process import tree
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+class Child:
+    """One process in a session of its own."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Process ID, also the ID of its session and process group."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives; negative: the signal that ended it."""
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        """Wait for the end; the exit code, negative for a signal."""
+        return await self._process.wait()
+
+    def send(self, signum: int) -> None:
+        """Signal the process alone; nothing happens when it has ended."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.Signals(signum))
+
+    async def kill_session(self) -> int:
+        """SIGKILL whatever lives in its session; the number of processes that were hit."""
+        self.send(signal.SIGCONT)
+        return await tree.kill_all(lambda: tree.in_session(self.pid))
+
+
+async def spawn(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: Path
+) -> Child:
+    """Start `command` with its output appended to `output`.
+
+    Raises OSError when the directory or the output file cannot be used.
+    """
+    wrapped = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
+    log = await anyio.to_thread.run_sync(_open_log, output)
+    try:
+        process = await anyio.open_process(
+            wrapped, stdin=DEVNULL, stdout=log, stderr=STDOUT, cwd=cwd, env=dict(env),
+            start_new_session=True,
+        )  # fmt: skip
+    finally:
+        os.close(log)
+    return Child(process)
+
+
+def _open_log(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

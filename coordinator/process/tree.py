@@ -1,0 +1,106 @@
+"""Finds and ends whole process trees, also those whose root is gone.
+
+A process that left its parent, its group or its session still carries the environment that it was
+started with: each training has a claim of its own in COORDINATOR_RUN_CLAIM. Owns the reading of
+/proc (proc(5)); the kernel gives a pid again only after all others, but every kill is preceded by a
+fresh look all the same.
+"""
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+
+CLAIM_VARIABLE = "COORDINATOR_RUN_CLAIM"
+POLL_SECONDS = 0.02
+PR_SET_CHILD_SUBREAPER = 36
+DEAD = "ZX"
+Finder = Callable[[], list[int]]
+
+
+def become_subreaper() -> None:
+    """Make orphans of our descendants our children, so that we see and reap them (prctl(2))."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Seen(NamedTuple):
+    """One entry of /proc; zombies (state Z) hold nothing and count as gone."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+
+
+def processes() -> Iterator[Seen]:
+    """Every process that can be seen."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with suppress(OSError, ValueError, IndexError):
+                stat = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace")
+                state, *ids = stat.rpartition(")")[2].split()[:4]
+                yield Seen(int(entry.name), state, *map(int, ids))
+
+
+def in_session(session: int) -> list[int]:
+    """Living processes of a session."""
+    return [seen.pid for seen in processes() if seen.session == session and seen.state not in DEAD]
+
+
+def of_claim(claim: str, session: int | None = None) -> list[int]:
+    """Living processes of one training.
+
+    Those whose environment carries `claim`, and those of the agent's session outside the agent's
+    own process group (an agent gives its child a group of its own).
+    """
+    needle = f"{CLAIM_VARIABLE}={claim}".encode()
+    living = [seen for seen in processes() if seen.state not in DEAD]
+    return [
+        seen.pid
+        for seen in living
+        if (seen.session == session != seen.group) or _carries(seen.pid, needle)
+    ]
+
+
+def _carries(pid: int, needle: bytes) -> bool:
+    try:
+        return needle in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def reap_strangers(known: Iterable[int]) -> list[int]:
+    """Collect ended children that nobody waits for: orphans that became ours.
+
+    `known` are the pids that somebody else waits for; taking their status would lose it.
+    """
+    mine, kept = os.getpid(), set(known)
+    reaped = []
+    for seen in processes():
+        if seen.parent == mine and seen.state == "Z" and seen.pid not in kept:
+            with suppress(ChildProcessError):
+                if os.waitpid(seen.pid, os.WNOHANG)[0]:
+                    reaped.append(seen.pid)
+    return reaped
+
+
+async def kill_all(find: Finder) -> int:
+    """SIGKILL all that `find` finds until it finds nothing; the number of processes hit.
+
+    Waits for as long as a process is in the kernel's hands (state D): a caller bounds it.
+    """
+    hit: set[int] = set()
+    while pids := await anyio.to_thread.run_sync(find):
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        hit.update(pids)
+        await anyio.sleep(POLL_SECONDS)
+    return len(hit)

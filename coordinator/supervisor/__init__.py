@@ -1,0 +1,1 @@
+"""The pool: slots, agents, claims and trainings of one node."""

@@ -1,0 +1,110 @@
+"""One `wandb agent --count 1` and where it stands.
+
+Owns the freezing of an agent that waits: its heartbeat is held for a while, then answered "nothing"
+and the agent is stopped (SIGSTOP) in its 5 s sleep, so that it can be woken at any time and asks
+again at once. An agent that has a run is never frozen.
+"""
+
+import enum
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from coordinator.core import wire
+from coordinator.core.wire import Orders, TrainCommand
+from coordinator.gateway.desk import IdleBeat
+
+if TYPE_CHECKING:
+    from coordinator.process.spawn import Child
+
+HOLD_SECONDS = 20.0
+"""wandb 0.31 drops a heartbeat that is unanswered for 30 s; older ones wait 60 s."""
+FREEZE_AFTER_SECONDS = 1.0
+"""Into the agent's 5 s sleep, when it has certainly begun."""
+
+
+class AgentState(enum.StrEnum):
+    """Life of an agent; `frozen` is a second thing."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    RESERVED = "reserved"
+    BUSY = "busy"
+    GONE = "gone"
+
+
+READY = frozenset({AgentState.STARTING, AgentState.IDLE, AgentState.RESERVED})
+
+
+class Agent:
+    """See the module; `number` is for people, `token` is the secret in its gateway address."""
+
+    def __init__(self, number: int, token: str, output: Path) -> None:
+        self.number = number
+        self.token = token
+        self.output = output
+        self.state = AgentState.STARTING
+        self.child: Child | None = None
+        self.server_id: str | None = None
+        self.beat: IdleBeat | None = None
+        self.run_id: str | None = None
+        self.registered = False
+        self.cancelled_runs: set[str] = set()
+        """Runs that the server told this agent to stop."""
+        self.dismissed = False
+        self.gone = anyio.Event()
+        self._mail: bytes | None = None
+        self._mail_came = anyio.Event()
+        self._held = False
+        self._frozen = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process ID once started."""
+        return self.child.pid if self.child else None
+
+    async def hold(self, beat: IdleBeat) -> bytes:
+        """Answer one idle heartbeat: with the command that comes while we hold it, or nothing."""
+        self.beat, self._held = beat, True
+        try:
+            with anyio.move_on_after(HOLD_SECONDS):
+                await self._mail_came.wait()
+        finally:
+            self._held = False
+        if self._mail is None:
+            return wire.heartbeat_answer(beat.agent_id, [])
+        mail, self._mail = self._mail, None
+        self._mail_came = anyio.Event()
+        return mail
+
+    def freeze(self) -> None:
+        """Stop the process if it sleeps between two heartbeats without a run."""
+        if self.child and self.state in READY and not self._held and self._mail is None:
+            self.child.send(signal.SIGSTOP)
+            self._frozen = True
+
+    def thaw(self) -> None:
+        """Let a frozen process go on."""
+        if self.child and self._frozen:
+            self.child.send(signal.SIGCONT)
+            self._frozen = False
+
+    def give(self, command: TrainCommand) -> None:
+        """Hand the agent a run: it is answered now, or wakes and asks."""
+        self.state, self.run_id = AgentState.BUSY, command.run_id
+        self._post([command.raw])
+
+    def _post(self, commands: list[Mapping[str, Any]]) -> None:
+        name = self.beat.agent_id if self.beat else ""
+        self._mail = wire.heartbeat_answer(name, commands)
+        self._mail_came.set()
+        self.thaw()
+
+    def ordered(self, orders: Orders) -> None:
+        """Take note of what the server ordered while a run lives here."""
+        self.cancelled_runs.update(orders.stop)
+        if orders.exit and self.run_id:
+            self.cancelled_runs.add(self.run_id)

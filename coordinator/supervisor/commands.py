@@ -1,0 +1,142 @@
+"""Answers coordinatorctl: turns each request into a call on the pool, or says why not.
+
+Owns the meaning of targets ("3", a run ID, "all") and of `scale`'s argument. It must never do by
+itself what the pool can do.
+"""
+
+import re
+from typing import assert_never
+
+from coordinator.core.model import NodeState
+from coordinator.core.protocol import (
+    Answer,
+    Done,
+    Drain,
+    Failed,
+    GetLeases,
+    GetRuns,
+    GetStatus,
+    Invalid,
+    Pause,
+    Preempt,
+    Refused,
+    RequestUnion,
+    Resume,
+    Scale,
+    Signal,
+    Stop,
+    Undrain,
+)
+from coordinator.core.signals import signal_name, signal_number
+from coordinator.errors import CoordinatorError
+from coordinator.supervisor.pool import Pool
+from coordinator.supervisor.training import Training
+from coordinator.supervisor.views import Views
+
+MOST_SLOTS = 1024
+_SCALE = re.compile(r"[+-]?\d{1,5}")
+
+
+class Commands:
+    """See the module."""
+
+    def __init__(self, pool: Pool, views: Views) -> None:
+        self._pool = pool
+        self._views = views
+
+    async def handle(self, request: RequestUnion) -> Answer:  # noqa: PLR0911 - one case a request
+        """The answer to one request; never raises for what a user may type."""
+        match request:
+            case GetStatus():
+                return Done(data=self._views.status())
+            case GetRuns(limit):
+                return Done(data=self._views.runs(limit))
+            case GetLeases():
+                return await self._leases()
+            case Scale():
+                return self._scale(request)
+            case Signal(signal, target):
+                return self._signal(signal, target)
+            case Preempt(target, grace_seconds):
+                return self._preempt(target, grace_seconds)
+            case Drain() | Undrain() | Pause() | Resume() | Stop():
+                return self._switch(request)
+            case _:
+                assert_never(request)
+
+    async def _leases(self) -> Answer:
+        try:
+            return Done(data=await self._pool.services.leases.list_leases())
+        except CoordinatorError as error:
+            return Failed(str(error))
+
+    def _switch(self, request: Drain | Undrain | Pause | Resume | Stop) -> Answer:
+        pool = self._pool
+        if isinstance(request, Stop):
+            pool.stop(request.down)
+            return Done(f"stopping; {len(pool.trainings)} trainings end first")
+        if pool.state is NodeState.STOPPING:
+            return Refused("the daemon is stopping")
+        if isinstance(request, Drain | Undrain):
+            pool.set_draining(isinstance(request, Drain))
+            return Done("draining" if pool.draining else "taking work again")
+        pool.set_paused(isinstance(request, Pause))
+        return Done("paused" if pool.paused else "claiming again")
+
+    def _scale(self, request: Scale) -> Answer:
+        pool = self._pool
+        if pool.state is NodeState.STOPPING:
+            return Refused("the daemon is stopping")
+        if not _SCALE.fullmatch(request.target):
+            return Invalid(f"{request.target!r} is no number of slots; use 8, +2 or -1")
+        number = int(request.target)
+        relative = request.target[0] in "+-"
+        slots = pool.desired_slots + number if relative else number
+        if not 0 <= slots <= MOST_SLOTS:
+            return Invalid(f"{slots} slots are not between 0 and {MOST_SLOTS}")
+        before = pool.desired_slots
+        pool.scale(slots, request.down)
+        return Done(f"slots: {before} -> {slots}")
+
+    def _signal(self, signal: str, target: str) -> Answer:
+        try:
+            number = signal_number(signal)
+        except ValueError as error:
+            return Invalid(str(error))
+        found = self._find(target)
+        if isinstance(found, Answer):
+            return found
+        for training in found:
+            training.send(number, once=False)
+        return Done(f"{signal_name(number)} sent to {_count(found)}")
+
+    def _preempt(self, target: str | None, grace_seconds: float | None) -> Answer:
+        settings = self._pool.settings
+        grace = settings.grace_seconds if grace_seconds is None else grace_seconds
+        if grace < 0:
+            return Invalid(f"a grace of {grace} s is negative")
+        if target is None:
+            self._pool.preempt_all(settings.preempt_signal, grace)
+            return Done("the node gives up its runs; `coordinatorctl undrain` takes work again")
+        found = self._find(target)
+        if isinstance(found, Answer):
+            return found
+        for training in found:
+            training.preempt(settings.preempt_signal, grace)
+        return Done(f"preempting {_count(found)}")
+
+    def _find(self, target: str) -> list[Training] | Answer:
+        """The trainings that a target names; an answer when it names none."""
+        living = self._pool.trainings
+        if target == "all":
+            return living or Refused("no training runs here")
+        found = [t for t in living if target in {str(t.slot), t.run_id}]
+        if found:
+            return found
+        if target.isdecimal() and int(target) in self._pool.slots:
+            return Refused(f"slot {target} has no training")
+        return Invalid(f"{target!r} is no slot, no running run ID and not `all`; see `status`")
+
+
+def _count(trainings: list[Training]) -> str:
+    return f"{len(trainings)} training{'s' if len(trainings) != 1 else ''}"

@@ -1,0 +1,137 @@
+"""What happens after a training's last process: the lease, the outcome, the record.
+
+Owns the release of leases: never before the tree is gone, and at once after it, so that another
+node can go on. The outcome may need the server's view of the run; the slot does not wait for it.
+"""
+
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+import structlog
+
+from coordinator.core.model import Outcome, SweepPath
+from coordinator.core.outcome import asks_the_server, judge
+from coordinator.core.protocol import RunView
+from coordinator.core.signals import signal_name
+from coordinator.errors import CoordinatorError
+from coordinator.leases import Leases
+from coordinator.supervisor.history import History
+from coordinator.supervisor.level import Level
+from coordinator.supervisor.training import Training, utc_now
+from coordinator.wandb_account import Account
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anyio.abc import TaskGroup
+
+log = structlog.get_logger()
+
+SERVER_SECONDS = 10.0
+"""How long the server may take to tell a run's state before we judge without it."""
+
+
+class Endings:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        sweep: SweepPath,
+        account: Account,
+        leases: Leases,
+        history: History,
+        changed: Level,
+    ) -> None:
+        self._node = node
+        self._sweep = sweep
+        self._account = account
+        self._leases = leases
+        self._history = history
+        self._changed = changed
+        self._pending: set[Training] = set()
+        self.group: TaskGroup | None = None
+        """Set by the daemon before anything starts."""
+        self.linger: Callable[[Training], object] = lambda _training: None
+        """Called when a training's agent is of no use any more."""
+
+    @property
+    def pending(self) -> bool:
+        """Some endings are not complete."""
+        return bool(self._pending)
+
+    def begin(self, training: Training) -> None:
+        """Release, judge and record in the background."""
+        assert self.group is not None, "the daemon sets the task group before anything starts"
+        self._pending.add(training)
+        self.group.start_soon(self._conclude, training)
+
+    async def settle(self) -> None:
+        """Wait for all endings; each is bounded in time."""
+        while self._pending:
+            await self._changed.wait()
+
+    async def _conclude(self, training: Training) -> None:
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._release(training)
+                await self._record(training)
+        finally:
+            self._pending.discard(training)
+            self.linger(training)
+            self._changed.bump()
+
+    async def _release(self, training: Training) -> None:
+        if training.fenced:
+            await self._leases.forget(training.lease.token)
+            return
+        ending = training.ending(None)
+        likely = training.preempted and asks_the_server(ending)
+        outcome = Outcome.PREEMPTED if likely else judge(ending)[0]
+        await self._leases.release(training.lease.token, outcome)
+
+    async def _record(self, training: Training) -> None:
+        server_state = None
+        if asks_the_server(training.ending(None)):
+            server_state = await self._ask(training.run_id)
+        ending = training.ending(server_state)
+        outcome, cause = judge(ending)
+        log.info("run_ended", slot=training.slot, run_id=training.run_id, outcome=outcome,
+                 cause=cause, server_state=server_state, fence=training.lease.fence)  # fmt: skip
+        view = msgspec.structs.replace(
+            view_of(training, self._node),
+            outcome=outcome,
+            exit_code=ending.exit_code,
+            signal=None if ending.signal is None else signal_name(ending.signal),
+            ended=utc_now(),
+            detail=training.error or cause,
+            server_state=server_state,
+        )
+        await self._history.add(view)
+
+    async def _ask(self, run_id: str) -> str | None:
+        with anyio.move_on_after(SERVER_SECONDS):
+            try:
+                return await self._account.run_state(self._sweep, run_id)
+            except CoordinatorError as error:
+                log.warning("run_state_unknown", run_id=run_id, reason=str(error))
+        return None
+
+
+def view_of(training: Training, node: str) -> RunView:
+    """A stay that has not ended."""
+    return RunView(
+        run_id=training.run_id,
+        slot=training.slot,
+        kind=training.command.kind,
+        node=node,
+        outcome=None,
+        exit_code=None,
+        signal=None,
+        started=training.began,
+        ended=None,
+        pid=training.pid,
+        fence=training.lease.fence,
+    )

@@ -1,0 +1,54 @@
+"""What became of the runs that this node trained: `coordinatorctl runs`.
+
+Owns `runs.jsonl` in the state directory. A damaged line is passed over: history must never keep the
+daemon from starting.
+"""
+
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+from coordinator.core.protocol import RunView
+
+log = structlog.get_logger()
+
+KEPT = 2000
+
+
+class History:
+    """Ended and living stays of runs, oldest first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ended: deque[RunView] = deque(maxlen=KEPT)
+        self._appending = anyio.Lock()
+
+    def load(self) -> None:
+        """Read what earlier daemons wrote; blocks, so call it before the loop runs."""
+        with suppress(OSError):
+            for line in self._path.read_bytes().splitlines():
+                with suppress(msgspec.ValidationError, msgspec.DecodeError):
+                    self._ended.append(msgspec.json.decode(line, type=RunView))
+
+    async def add(self, view: RunView) -> None:
+        """Remember an ended stay, on disk too."""
+        self._ended.append(view)
+        async with self._appending:
+            try:
+                await anyio.to_thread.run_sync(self._append, msgspec.json.encode(view) + b"\n")
+            except OSError as error:
+                log.warning("history_not_written", file=str(self._path), error=error.strerror)
+
+    def newest(self, living: list[RunView], limit: int) -> list[RunView]:
+        """Newest first, living ones before ended ones; `limit` 0 means all."""
+        views = [*reversed(living), *reversed(self._ended)]
+        return views[:limit] if limit else views
+
+    def _append(self, line: bytes) -> None:
+        with self._path.open("ab") as file:
+            file.write(line)

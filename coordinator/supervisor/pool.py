@@ -1,0 +1,287 @@
+"""The node: what is wanted of it, what it has, and the loop that brings the two together.
+
+Owns desired state (number of slots, paused, draining, stopping) and the slots. Decisions are those
+of `core.reconcile`; here they are carried out. It must never end while a training of it lives.
+"""
+
+from dataclasses import dataclass
+from time import monotonic
+
+import anyio
+import anyio.to_thread
+import structlog
+from anyio.abc import TaskGroup
+
+from coordinator.core.escalation import Escalation, Step
+from coordinator.core.model import DownMode, NodeState, SlotState
+from coordinator.core.reconcile import (
+    Action,
+    AddSlot,
+    Desired,
+    DismissAgents,
+    KeepSlot,
+    Observed,
+    RetireSlot,
+    SlotSeen,
+    StartAgents,
+    plan,
+)
+from coordinator.core.signals import signal_name
+from coordinator.process import tree
+from coordinator.supervisor.endings import Endings
+from coordinator.supervisor.slot import Services, Slot, SlotSettings
+from coordinator.supervisor.sweep import SweepWatch
+from coordinator.supervisor.training import Training
+
+log = structlog.get_logger()
+
+PREEMPTED_EXIT_CODE = 75
+"""EX_TEMPFAIL of sysexits.h: run me again later. SLURM scripts requeue on it."""
+HURRY_SECONDS = 5.0
+TICK_SECONDS = 1.0
+REAP_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """What the pool needs to know of the configuration."""
+
+    slots: int
+    warm_agents: int
+    until_done: bool
+    grace_seconds: float
+    storm_seconds: float
+    preempt_signal: int
+    """What `coordinatorctl preempt` and a retired slot send."""
+
+
+class Pool:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: PoolSettings,
+        slot_settings: SlotSettings,
+        services: Services,
+        sweep: SweepWatch,
+        endings: Endings,
+    ) -> None:
+        self.settings = settings
+        self.services = services
+        self.sweep = sweep
+        self.endings = endings
+        self.desired_slots = settings.slots
+        self.paused = False
+        self.draining = False
+        self.exit_code: int | None = None
+        """Set once the daemon is to end: what it exits with when all slots are idle."""
+        self.slots: dict[int, Slot] = {}
+        self._down = DownMode.DRAIN
+        self._slot_settings = slot_settings
+        self._escalation = Escalation(settings.storm_seconds)
+        self._preempted = False
+        self._group: TaskGroup | None = None
+
+    # --- what is -------------------------------------------------------------------------------
+    @property
+    def state(self) -> NodeState:
+        """What the node as a whole is doing."""
+        if self.exit_code is not None:
+            return NodeState.STOPPING
+        if self.draining:
+            return NodeState.DRAINED if self.is_idle else NodeState.DRAINING
+        return NodeState.PAUSED if self.paused else NodeState.RUNNING
+
+    @property
+    def is_idle(self) -> bool:
+        """No slot has a run."""
+        return all(
+            slot.state in {SlotState.IDLE, SlotState.CLAIMING} for slot in self.slots.values()
+        )
+
+    @property
+    def trainings(self) -> list[Training]:
+        """Those that live, by slot."""
+        found = [self.slots[number].training for number in sorted(self.slots)]
+        return [training for training in found if training is not None]
+
+    @property
+    def _claiming(self) -> bool:
+        stopped = self.paused or self.draining or self.exit_code is not None or self.sweep.over
+        return not stopped and self.services.leases.admits(None)
+
+    # --- what is asked ------------------------------------------------------------------------
+    def scale(self, slots: int, down: DownMode) -> None:
+        """Want `slots` slots; surplus ones end as `down` says."""
+        log.info("scaled", slots=slots, before=self.desired_slots, down=down)
+        self.desired_slots, self._down = slots, down
+        self.services.changed.bump()
+
+    def set_paused(self, paused: bool) -> None:
+        """Stop claiming, or claim again; trainings are not touched."""
+        self.paused = paused
+        log.info("paused" if paused else "resumed")
+        self.services.changed.bump()
+
+    def set_draining(self, draining: bool) -> None:
+        """Finish what runs and take nothing new, or take work again."""
+        self.draining = draining
+        if not draining:
+            self._preempted = False
+            self._escalation = Escalation(self.settings.storm_seconds)
+        log.info("drain_began" if draining else "drain_ended")
+        self.services.changed.bump()
+
+    def preempt_all(self, signum: int, grace_seconds: float) -> None:
+        """The whole node is to give up its runs: no new ones, a signal, the grace, the end."""
+        log.warning("preemption_began", signal=signal_name(signum), grace_seconds=grace_seconds,
+                    trainings=len(self.trainings))  # fmt: skip
+        self.draining = self._preempted = True
+        for slot in self.slots.values():
+            slot.stop_claiming(hard=True)
+        for training in self.trainings:
+            training.preempt(signum, grace_seconds)
+        self.services.changed.bump()
+
+    def notice(self, signum: int, source: str) -> None:
+        """A preemption notice: the first asks, later ones hurry and kill."""
+        self._escalation, step = self._escalation.notice(monotonic())
+        log.warning("notice_received", source=source, signal=signal_name(signum), step=step.value)
+        match step:
+            case Step.ASK:
+                self.exit_code = PREEMPTED_EXIT_CODE
+                self.preempt_all(signum, self.settings.grace_seconds)
+            case Step.HURRY | Step.KILL:
+                for training in self.trainings:
+                    training.hurry(HURRY_SECONDS if step is Step.HURRY else 0.0)
+            case Step.IGNORE:
+                pass
+
+    def stop(self, down: DownMode) -> None:
+        """End the daemon; trainings end as `down` says."""
+        log.info("stop_requested", down=down)
+        self.exit_code = 0
+        match down:
+            case DownMode.DRAIN:
+                self.set_draining(True)
+            case DownMode.PREEMPT:
+                self.preempt_all(self.settings.preempt_signal, self.settings.grace_seconds)
+            case DownMode.KILL:
+                self.preempt_all(self.settings.preempt_signal, 0.0)
+
+    # --- the loop -----------------------------------------------------------------------------
+    async def run(self) -> int:
+        """Reconcile until the daemon is to end; the exit code.
+
+        Everything that was started here is gone when this returns.
+        """
+        code: int | None = None
+        async with anyio.create_task_group() as self._group:
+            self.services.agents.group = self._group
+            self._group.start_soon(self._tick)
+            self._group.start_soon(self._reap)
+            while (code := self._finished()) is None:
+                self._reconcile()
+                await self.services.changed.wait()
+            with anyio.CancelScope(shield=True):
+                await self.services.agents.end_all()
+                await self.endings.settle()
+                await self._reap_once()
+            self._group.cancel_scope.cancel()
+        return code or 0
+
+    def _finished(self) -> int | None:
+        """The exit code, once there is nothing left to do."""
+        busy = not self.is_idle or self.endings.pending
+        if busy:
+            return None
+        if self.exit_code is not None:
+            return self.exit_code
+        if self.services.agents.fatal is not None:
+            return 1
+        if self.settings.until_done:
+            if self._preempted:
+                return PREEMPTED_EXIT_CODE
+            if self.sweep.over and not self.services.claims.undelivered:
+                return 0
+        return None
+
+    def _reconcile(self) -> None:
+        if not self._claiming:
+            for slot in self.slots.values():
+                slot.stop_claiming(hard=False)
+        ending = self.draining or self.exit_code is not None or self.sweep.over
+        desired = Desired(
+            slots=self.desired_slots,
+            down=self._down,
+            claiming=self._claiming,
+            warm_agents=self.settings.warm_agents,
+            keep_idle_agents=not ending,
+        )
+        for action in plan(desired, self._observed()):
+            self._do(action)
+
+    def _observed(self) -> Observed:
+        agents = self.services.agents
+        return Observed(
+            slots=tuple(SlotSeen(s.number, s.state, s.retiring) for s in self.slots.values()),
+            ready_agents=len(agents.ready),
+            starting_agents=agents.starting,
+            proven=agents.proven,
+            may_start=agents.may_start,
+        )
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case AddSlot(number):
+                slot = Slot(number, self._slot_settings, self.services)
+                self.slots[number] = slot
+                self._tasks.start_soon(self._serve, slot)
+            case KeepSlot(number):
+                self.slots[number].retiring = None
+            case RetireSlot(number, mode):
+                self._retire(self.slots[number], mode)
+            case StartAgents(count):
+                self.services.agents.start(count)
+            case DismissAgents(keep):
+                self.services.agents.dismiss(keep)
+
+    def _retire(self, slot: Slot, mode: DownMode) -> None:
+        log.info("slot_retiring", slot=slot.number, run_id=slot.run_id, down=mode)
+        slot.retiring = mode
+        slot.stop_claiming(hard=mode is not DownMode.DRAIN)
+        if slot.training is not None and mode is not DownMode.DRAIN:
+            grace = self.settings.grace_seconds if mode is DownMode.PREEMPT else 0.0
+            slot.training.preempt(self.settings.preempt_signal, grace)
+
+    async def _serve(self, slot: Slot) -> None:
+        log.info("slot_added", slot=slot.number)
+        self.services.changed.bump()
+        while slot.retiring is None:
+            if self._claiming:
+                await slot.turn()
+            else:
+                await self.services.changed.wait()
+        del self.slots[slot.number]
+        log.info("slot_removed", slot=slot.number)
+        self.services.changed.bump()
+
+    async def _tick(self) -> None:
+        """Look again now and then: the health of Redis changes without telling us."""
+        while True:
+            await anyio.sleep(TICK_SECONDS)
+            self.services.changed.bump()
+
+    async def _reap(self) -> None:
+        """Collect orphans of our descendants, which are ours since we are a subreaper."""
+        while True:
+            await anyio.sleep(REAP_SECONDS)
+            await self._reap_once()
+
+    async def _reap_once(self) -> None:
+        await anyio.to_thread.run_sync(tree.reap_strangers, self.services.agents.pids)
+
+    @property
+    def _tasks(self) -> TaskGroup:
+        assert self._group is not None, "slots are made only while the pool runs"
+        return self._group

@@ -1,0 +1,242 @@
+"""One slot: claims a run, sees it through, is free again when its last process is gone.
+
+Owns the path of a run through this node. A fetched command leaves it in one of four ways: trained,
+dropped for a reason, put back, or handed to the other nodes. Never otherwise.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import structlog
+
+from coordinator.core.model import CommandKind, DownMode, Outcome, SlotState
+from coordinator.core.wire import TrainCommand
+from coordinator.leases import Claim, Dropped, Lease, Leases
+from coordinator.supervisor.agent import Agent
+from coordinator.supervisor.agents import Agents
+from coordinator.supervisor.claims import Claims
+from coordinator.supervisor.level import Level
+from coordinator.supervisor.shims import ShimLink, Shims
+from coordinator.supervisor.training import Order, Training, utc_now
+
+log = structlog.get_logger()
+
+START_ATTEMPTS = 3
+"""Agents that may be tried for one command before it is given to others."""
+FREED_SECONDS = 5.0
+"""A release that takes longer goes on in the background (the journal keeps it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSettings:
+    """What all slots of a node share."""
+
+    start_seconds: float
+    linger_seconds: float
+    poll_seconds: float
+    exit_dir: Path
+    environment: Callable[[CommandKind, int], dict[str, str | None]]
+    """Changes to the environment of a training, from its kind and slot number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of the daemon that a slot works with."""
+
+    agents: Agents
+    claims: Claims
+    shims: Shims
+    leases: Leases
+    changed: Level
+    ended: Callable[[Training], None]
+    """Called when a training is gone and its lease is released."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A run of which everything is there but the word to start."""
+
+    command: TrainCommand
+    lease: Lease
+    agent: Agent
+    link: ShimLink
+
+
+class Slot:
+    """See the module."""
+
+    def __init__(self, number: int, settings: SlotSettings, services: Services) -> None:
+        self.number = number
+        self.state = SlotState.IDLE
+        self.since = utc_now()
+        self.retiring: DownMode | None = None
+        self.training: Training | None = None
+        self.run_id: str | None = None
+        self.agent: Agent | None = None
+        self._settings = settings
+        self._services = services
+        self._claiming: anyio.CancelScope | None = None
+
+    # --- what the pool asks -------------------------------------------------------------------
+    def stop_claiming(self, *, hard: bool) -> None:
+        """Give up a claim that has not become a training; `hard`: also one that is starting."""
+        if self._claiming is not None and (hard or self.state is SlotState.CLAIMING):
+            self._claiming.cancel()
+
+    def view_state(self) -> SlotState:
+        """The state as people see it."""
+        if self.training is None or self.state is not SlotState.RUNNING:
+            return self.state
+        if self.training.exited:
+            return SlotState.CLOSING
+        return SlotState.STOPPING if self.training.stopping else SlotState.RUNNING
+
+    # --- the life of a run --------------------------------------------------------------------
+    async def turn(self) -> None:
+        """Claim one run and see it through; returns early when the claim is called off."""
+        ready = await self._claim()
+        if ready is not None:
+            await self._train(ready)
+        self._become(SlotState.IDLE)
+
+    async def _claim(self) -> Ready | None:
+        self._become(SlotState.CLAIMING)
+        ready: Ready | None = None
+        with anyio.CancelScope() as self._claiming:
+            ready = await self._find_work()
+        self._claiming = None
+        return ready
+
+    async def _find_work(self) -> Ready:
+        """Until a command is ours and its shim stands ready."""
+        seen: set[str] = set()
+        while True:
+            agent = await self._services.agents.reserve()
+            try:
+                command = await self._services.claims.next(agent)
+                if command is None:
+                    continue
+                if command.run_id in seen:  # the server insists, or no agent starts it: do not spin
+                    await self._pause(command)
+                seen.add(command.run_id)
+                ready = await self._prepare(agent, command)
+                if ready is not None:
+                    return ready
+            finally:
+                self._services.agents.give_back(agent)
+
+    async def _pause(self, command: TrainCommand) -> None:
+        try:
+            await anyio.sleep(self._settings.poll_seconds)
+        except anyio.get_cancelled_exc_class():
+            self._services.claims.put_back(command)
+            raise
+
+    async def _prepare(self, agent: Agent, command: TrainCommand) -> Ready | None:
+        lease = await self._lease(command)
+        return None if lease is None else await self._deliver(agent, command, lease)
+
+    async def _lease(self, command: TrainCommand) -> Lease | None:
+        """The lease of the run, or None when it is not ours to train."""
+        claim = Claim(command.run_id, command.kind, self.number, command.program, command.args)
+        self.run_id = command.run_id
+        try:
+            answer = await self._services.leases.acquire(claim)
+        except anyio.get_cancelled_exc_class():
+            self._services.claims.put_back(command)
+            raise
+        if isinstance(answer, Dropped):
+            log.info("claim_dropped", slot=self.number, run_id=answer.run_id,
+                     reason=answer.reason, holder=answer.holder, detail=answer.detail)  # fmt: skip
+            self.run_id = None
+            return None
+        return answer
+
+    async def _deliver(self, agent: Agent, command: TrainCommand, lease: Lease) -> Ready | None:
+        """Hand the command to an agent and wait for its shim; None when no agent starts it."""
+        self._become(SlotState.STARTING, command.run_id)
+        services = self._services
+        try:
+            for attempt in range(START_ATTEMPTS):
+                current = agent if attempt == 0 else await services.agents.reserve()
+                link = await self._start(current, command)
+                if link is not None:
+                    return Ready(command, lease, current, link)
+                log.warning("start_failed", slot=self.number, run_id=command.run_id,
+                            agent=current.number, attempt=attempt + 1)  # fmt: skip
+        except anyio.get_cancelled_exc_class():
+            await self._undo(command, lease)
+            raise
+        await self._undo(command, lease)
+        return None
+
+    async def _start(self, agent: Agent, command: TrainCommand) -> ShimLink | None:
+        """Give `agent` the command; its shim, or None when it ends or takes too long."""
+        link: ShimLink | None = None
+        self.agent = agent
+        self._services.agents.give(agent, command)
+        try:
+            with anyio.move_on_after(self._settings.start_seconds):
+                link = await self._shim_or_end(agent, command.run_id)
+        finally:
+            if link is None:
+                self.agent = None
+                self._services.agents.discard(agent)
+        return link
+
+    async def _shim_or_end(self, agent: Agent, run_id: str) -> ShimLink | None:
+        found: list[ShimLink] = []
+        async with anyio.create_task_group() as group:
+
+            async def await_shim() -> None:
+                found.append(await self._services.shims.expect(agent.token, run_id))
+                group.cancel_scope.cancel()
+
+            async def await_end() -> None:
+                await agent.gone.wait()
+                group.cancel_scope.cancel()
+
+            group.start_soon(await_shim)
+            group.start_soon(await_end)
+        return found[0] if found else None
+
+    async def _undo(self, command: TrainCommand, lease: Lease) -> None:
+        self._services.claims.put_back(command)
+        with anyio.move_on_after(FREED_SECONDS, shield=True):
+            await self._services.leases.release(lease.token, Outcome.LOST_CLAIM)
+
+    async def _train(self, ready: Ready) -> None:
+        settings, services = self._settings, self._services
+        training = Training(self.number, ready.command, ready.lease, ready.agent, ready.link)
+        self.training = training
+        self._become(SlotState.RUNNING, training.run_id)
+        env = settings.environment(ready.command.kind, self.number)
+        env["COORDINATOR_RUN_FENCE"] = str(ready.lease.fence)
+        try:
+            await training.run(Order(env, settings.linger_seconds, settings.exit_dir))
+        finally:
+            self.training, self.agent = None, None
+        services.ended(training)
+
+    def _become(self, state: SlotState, run_id: str | None = None) -> None:
+        self.state, self.since, self.run_id = state, utc_now(), run_id
+        self._services.changed.bump()
+
+
+def training_environment(
+    additions: Mapping[str, str | None], resume: str, gpus: Callable[[int], list[str]]
+) -> Callable[[CommandKind, int], dict[str, str | None]]:
+    """How the environment of a training differs from its agent's (docs/training.md)."""
+
+    def changes(kind: CommandKind, slot: int) -> dict[str, str | None]:
+        env = dict(additions)
+        env["COORDINATOR_RUN_SLOT"] = str(slot)
+        if kind is CommandKind.RESUME and resume != "off":
+            env["WANDB_RESUME"] = resume
+        if names := gpus(slot):
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+        return env
+
+    return changes

@@ -1,0 +1,223 @@
+"""One run's stay in a slot, from the shim's first word to the end of the process tree.
+
+Owns the signals that a training gets: each notice at most one, the grace, then SIGKILL to the whole
+tree. It must never report the tree gone while a process of it lives.
+"""
+
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from coordinator.core.outcome import Ending
+from coordinator.core.protocol import (
+    Exited,
+    Go,
+    Hello,
+    KillTree,
+    SendSignal,
+    ShimSays,
+    ShimTold,
+    SignalSent,
+    Started,
+    StartFailed,
+    TreeGone,
+)
+from coordinator.core.signals import signal_name
+from coordinator.core.wire import TrainCommand
+from coordinator.leases import Lease
+from coordinator.process import tree
+from coordinator.supervisor.agent import Agent
+from coordinator.supervisor.level import Level
+from coordinator.supervisor.shims import ShimLink
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+log = structlog.get_logger()
+
+SHIM_KILL_SECONDS = 5.0
+"""What a shim may take to kill its tree before we do it, the shim included."""
+
+
+def utc_now() -> str:
+    """The present time as it stands in records."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one training is given besides its arguments."""
+
+    env: dict[str, str | None]
+    linger_seconds: float
+    exit_dir: Path
+
+
+class Training:
+    """See the module."""
+
+    def __init__(
+        self, slot: int, command: TrainCommand, lease: Lease, agent: Agent, link: ShimLink
+    ) -> None:
+        self.slot = slot
+        self.command = command
+        self.lease = lease
+        self.agent = agent
+        self.claim = secrets.token_hex(8)
+        """Marks every process of this stay through its environment."""
+        self.began = utc_now()
+        self.pid: int | None = None
+        self.status: int | None = None
+        self.error = ""
+        self.preempted = False
+        self.fenced = False
+        self.killed = False
+        self.changed = Level()
+        self._link = link
+        self._kill_at: float | None = None
+        self._gone = False
+        self._group: TaskGroup | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The W&B run ID."""
+        return self.command.run_id
+
+    @property
+    def stopping(self) -> bool:
+        """Asked to end, and the grace runs."""
+        return self._kill_at is not None and self.status is None
+
+    @property
+    def exited(self) -> bool:
+        """The main process has ended."""
+        return self.status is not None
+
+    # --- what the pool asks -------------------------------------------------------------------
+    def send(self, signum: int, *, once: bool) -> None:
+        """Signal the main process alone; `once`: not if it had this signal before."""
+        self._tell(SendSignal(signum, once))
+
+    def preempt(self, signum: int, grace_seconds: float) -> None:
+        """Ask it to end, once; SIGKILL to the whole tree after the grace."""
+        if not self.preempted and not self.exited:
+            self.preempted = True
+            self.send(signum, once=True)
+        self.hurry(grace_seconds)
+
+    def hurry(self, seconds: float) -> None:
+        """Let it have at most `seconds` more; a deadline only ever comes nearer."""
+        at = monotonic() + seconds
+        if self._kill_at is None or at < self._kill_at:
+            self._kill_at = at
+            self.changed.bump()
+
+    def fence(self) -> None:
+        """Another holder exists: the whole tree must go at once, with no word to the server."""
+        self.fenced = True
+        self.hurry(0.0)
+
+    def ending(self, server_state: str | None) -> Ending:
+        """All that decides the outcome."""
+        status = self.status
+        signal = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+        code = os.waitstatus_to_exitcode(status) if status is not None and signal is None else None
+        return Ending(
+            exit_code=code,
+            signal=signal,
+            started=self.pid is not None or bool(self.error),
+            preempted=self.preempted,
+            killed=self.killed,
+            fenced=self.fenced,
+            cancelled=self.run_id in self.agent.cancelled_runs,
+            server_state=server_state,
+        )
+
+    # --- the stay -----------------------------------------------------------------------------
+    async def run(self, order: Order) -> None:
+        """Start the training and return when no process of it is left."""
+        async with anyio.create_task_group() as self._group:
+            self._group.start_soon(self._enforce)
+            try:
+                await self._talk(order)
+            finally:
+                self._link.closed.set()
+            if not self._gone:
+                await self._sweep("shim_lost")
+            self._group.cancel_scope.cancel()
+
+    async def _talk(self, order: Order) -> None:
+        env = order.env | {tree.CLAIM_VARIABLE: self.claim}
+        exit_file = str(order.exit_dir / f"{self.claim}.json")
+        await self._link.send(Go(env, order.linger_seconds, exit_file))
+        async for message in self._link.messages():
+            self._heard(message)
+            self.changed.bump()
+            if self._gone:
+                return
+
+    def _heard(self, message: ShimSays) -> None:
+        match message:
+            case Started(pid):
+                self.pid = pid
+                log.info("run_started", **self._facts(), kind=self.command.kind, pid=pid,
+                         fence=self.lease.fence)  # fmt: skip
+            case StartFailed(error, exit_code):
+                self.error, self.status, self._gone = error, exit_code << 8, True
+                log.error("run_start_failed", **self._facts(), error=error)
+            case Exited(status):
+                self.status = status
+                log.info("run_exited", **self._facts(), pid=self.pid, **how(status))
+            case TreeGone(killed):
+                self._gone = True
+                log.info("tree_gone", **self._facts(), killed=killed)
+            case SignalSent(signum, origin):
+                log.info("signal_sent", **self._facts(), pid=self.pid,
+                         signal=signal_name(signum), origin=origin)  # fmt: skip
+            case Hello():
+                pass
+
+    async def _enforce(self) -> None:
+        """Wait for the deadline, however it moves, then end the tree."""
+        while self._kill_at is None or self._kill_at > monotonic():
+            pause = None if self._kill_at is None else self._kill_at - monotonic()
+            with anyio.move_on_after(pause):
+                await self.changed.wait()
+        self.killed = not self.exited
+        log.warning("tree_killed", **self._facts(), pid=self.pid, fenced=self.fenced)
+        await self._link.send(KillTree())
+        await anyio.sleep(SHIM_KILL_SECONDS)
+        await self._sweep("shim_stuck")
+
+    async def _sweep(self, why: str) -> None:
+        """End what is left without the shim's help, the shim itself included."""
+        session = self.agent.pid
+
+        def find() -> list[int]:
+            return tree.of_claim(self.claim, session)
+
+        killed = await tree.kill_all(find)
+        self._gone = True
+        log.warning("tree_swept", **self._facts(), killed=killed, reason=why)
+
+    def _tell(self, message: ShimTold) -> None:
+        if self._group is not None:
+            self._group.start_soon(self._link.send, message)
+
+    def _facts(self) -> dict[str, object]:
+        return {"slot": self.slot, "run_id": self.run_id}
+
+
+def how(status: int) -> dict[str, object]:
+    """A wait status in words: exit code or name of the signal."""
+    if os.WIFSIGNALED(status):
+        return {"signal": signal_name(os.WTERMSIG(status))}
+    return {"exit_code": os.waitstatus_to_exitcode(status)}

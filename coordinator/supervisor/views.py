@@ -1,0 +1,107 @@
+"""What people see of the node: the objects that `coordinatorctl --json` prints.
+
+Owns the translation from the pool to `core.protocol`. Changes nothing.
+"""
+
+import os
+from dataclasses import dataclass
+
+from coordinator import __version__
+from coordinator.core.protocol import RedisView, RunView, SlotView, StatusView, UpstreamView
+from coordinator.gpu import assign
+from coordinator.supervisor.endings import view_of
+from coordinator.supervisor.history import History
+from coordinator.supervisor.pool import Pool
+from coordinator.supervisor.slot import Slot
+from coordinator.supervisor.training import utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What does not change while the daemon lives; addresses without secrets."""
+
+    node: str
+    sweep: str
+    redis_url: str
+    embedded: bool
+    upstream: str
+    gpus: tuple[str, ...]
+    gpus_per_slot: int
+
+
+class Views:
+    """See the module."""
+
+    def __init__(self, names: Names, pool: Pool, history: History) -> None:
+        self._names = names
+        self._pool = pool
+        self._history = history
+        self._started = utc_now()
+
+    def status(self) -> StatusView:
+        """The node as it is now."""
+        pool, names = self._pool, self._names
+        return StatusView(
+            node=names.node,
+            sweep=names.sweep,
+            state=pool.state,
+            desired_slots=pool.desired_slots,
+            slots=[self._slot(pool.slots[number]) for number in sorted(pool.slots)],
+            warm_agents=pool.services.agents.warm,
+            redis=self._redis(),
+            upstream=self._upstream(),
+            version=__version__,
+            pid=os.getpid(),
+            started=self._started,
+            degraded=self._degraded(),
+        )
+
+    def runs(self, limit: int) -> list[RunView]:
+        """Stays of runs, newest first."""
+        living = [view_of(training, self._names.node) for training in self._pool.trainings]
+        return self._history.newest(living, limit)
+
+    def _slot(self, slot: Slot) -> SlotView:
+        names, training = self._names, slot.training
+        return SlotView(
+            slot=slot.number,
+            state=slot.view_state(),
+            run_id=slot.run_id,
+            pid=training.pid if training else None,
+            agent_pid=slot.agent.pid if slot.agent else None,
+            gpus=assign(names.gpus, slot.number, names.gpus_per_slot),
+            since=slot.since,
+            draining=slot.retiring is not None,
+        )
+
+    def _redis(self) -> RedisView:
+        leases = self._pool.services.leases
+        health = leases.health()
+        return RedisView(
+            state="ok" if health.state == "ok" else "degraded",
+            url=self._names.redis_url,
+            embedded=self._names.embedded,
+            detail=health.detail,
+            leases_held=leases.leases_held,
+        )
+
+    def _upstream(self) -> UpstreamView:
+        trouble = self._pool.services.claims.trouble or self._pool.sweep.trouble
+        return UpstreamView(
+            state="degraded" if trouble else "ok",
+            url=self._names.upstream,
+            sweep_state=self._pool.sweep.state,
+            detail=trouble,
+        )
+
+    def _degraded(self) -> list[str]:
+        """Everything that a person should look at."""
+        redis, upstream = self._redis(), self._upstream()
+        reasons = []
+        if redis.state != "ok":
+            reasons.append(f"redis: {redis.detail}")
+        if upstream.state != "ok":
+            reasons.append(f"upstream: {upstream.detail}")
+        if trouble := self._pool.services.agents.trouble:
+            reasons.append(f"agents: {trouble}")
+        return reasons

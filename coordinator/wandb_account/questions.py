@@ -1,0 +1,97 @@
+"""Asks the W&B server on our own behalf: is the key good, what state has the sweep, the run.
+
+Owns the daemon's own requests only; what agents send passes through the gateway. Every question is
+bounded in time.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+
+from coordinator.core import wire
+from coordinator.core.model import SweepPath, SweepState
+from coordinator.errors import PeerError, UserError
+from coordinator.wandb_account.login import Login
+
+ANSWER_SECONDS = 20.0
+REFUSED = frozenset({401, 403})
+NOT_FOUND = 404
+
+
+class KeyRefusedError(UserError):
+    """the W&B server refused the API key"""
+
+    def __init__(self, base_url: str, words: str) -> None:
+        super().__init__(
+            f"{base_url} refused the W&B API key ({words or 'no reason given'}): "
+            "check WANDB_API_KEY or run `wandb login --relogin`"
+        )
+
+
+class NoSuchSweepError(UserError):
+    """the W&B server knows no such sweep"""
+
+    def __init__(self, base_url: str, sweep: SweepPath) -> None:
+        super().__init__(
+            f"--sweep {sweep}: {base_url} knows no such sweep, or this key may not see it; "
+            "copy ENTITY/PROJECT/SWEEP_ID from the sweep's page"
+        )
+
+
+class UpstreamUnreachableError(PeerError):
+    """the W&B server cannot be reached"""
+
+    def __init__(self, base_url: str, problem: str) -> None:
+        super().__init__(
+            f"{base_url} cannot be reached: {problem}; check the network and WANDB_BASE_URL"
+        )
+
+
+class Account:
+    """Questions under one login."""
+
+    def __init__(self, login: Login, session: aiohttp.ClientSession) -> None:
+        self._login = login
+        self._session = session
+
+    async def sweep_state(self, sweep: SweepPath) -> SweepState:
+        """The sweep's state.
+
+        Raises KeyRefusedError, NoSuchSweepError, UpstreamUnreachableError.
+        """
+        names = {"entity": sweep.entity, "project": sweep.project, "sweep": sweep.name}
+        body = await self._ask(wire.SWEEP_STATE, names)
+        state = wire.sweep_facts(body)
+        if state is None:
+            raise NoSuchSweepError(self._login.base_url, sweep)
+        return state
+
+    async def run_state(self, sweep: SweepPath, run_id: str) -> str | None:
+        """The run's state in upper case, None for one that the server does not know.
+
+        Raises KeyRefusedError, UpstreamUnreachableError.
+        """
+        names = {"entity": sweep.entity, "project": sweep.project, "run": run_id}
+        return wire.run_state(await self._ask(wire.RUN_STATE, names))
+
+    async def _ask(self, text: str, variables: Mapping[str, Any]) -> bytes:
+        url = self._login.base_url
+        auth = aiohttp.BasicAuth("api", self._login.api_key)
+        try:
+            async with self._session.post(
+                f"{url}/graphql",
+                data=wire.question(text, variables),
+                headers={"Content-Type": "application/json"},
+                auth=auth,
+                timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS),
+            ) as response:
+                body = await response.read()
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise UpstreamUnreachableError(url, str(error) or type(error).__name__) from error
+        if status in REFUSED:
+            raise KeyRefusedError(url, wire.error_text(body))
+        if status >= 400 and status != NOT_FOUND:  # noqa: PLR2004 - the class of client errors
+            raise UpstreamUnreachableError(url, f"HTTP {status} {wire.error_text(body)}".strip())
+        return body
