@@ -45,3 +45,7 @@ class ControlError(CoordinatorError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class ConnectionLostError(ControlError):
+    """The daemon closed the connection before it had answered, or does not answer in time."""

@@ -80,6 +80,11 @@ class LeaseSettings:
             )
 
     @property
+    def stop_after_seconds(self) -> float:
+        """Strict mode: silence that makes a stop due, early by the exchange that tells of it."""
+        return self.ttl_seconds - self.stop_budget_seconds - self.timeout_seconds
+
+    @property
     def settle_seconds(self) -> float:
         """How long resumed runs wait after Redis was found empty, so that owners can re-assert."""
         return self.ttl_seconds + self.grace_seconds
@@ -255,8 +260,7 @@ def silence(now_seconds: float, sent_seconds: float, settings: LeaseSettings) ->
     Both are CLOCK_BOOTTIME readings, which also count the time that the machine was suspended.
     """
     quiet = now_seconds - sent_seconds
-    strict = settings.on_lease_loss == "strict"
-    if strict and quiet >= settings.ttl_seconds - settings.stop_budget_seconds:
+    if settings.on_lease_loss == "strict" and quiet >= settings.stop_after_seconds:
         return HolderEvent.STOP_DUE
     if quiet >= settings.ttl_seconds:
         return HolderEvent.TTL_PASSED

@@ -37,6 +37,16 @@ class Ending:
         """The main process said that all is well."""
         return self.exit_code == 0
 
+    @property
+    def requeued(self) -> bool:
+        """The server has put the run into its queue.
+
+        It shows PREEMPTED, or, when another agent was quicker than our question, RUNNING again: a
+        process that ended by its own exit code has reported its end, so that is not the old life.
+        """
+        resumed = self.server_state in {"RUNNING", "PENDING"} and self.exit_code is not None
+        return self.server_state == "PREEMPTED" or (self.preempted and resumed)
+
 
 Rule = tuple[str, Callable[[Ending], bool], Outcome]
 
@@ -46,7 +56,7 @@ TABLE: tuple[Rule, ...] = (
     ("a person stopped it", lambda e: e.cancelled and not e.succeeded, Outcome.CANCELLED),
     ("exit 0 after our signal", lambda e: e.succeeded and e.preempted, Outcome.PREEMPT_LOST),
     ("exit 0", lambda e: e.succeeded, Outcome.FINISHED),
-    ("the server will re-queue it", lambda e: e.server_state == "PREEMPTED", Outcome.PREEMPTED),
+    ("the server will re-queue it", lambda e: e.requeued, Outcome.PREEMPTED),
     ("ended because of us, unmarked", lambda e: e.preempted or e.killed, Outcome.INTERRUPTED),
     ("the kernel took memory back", lambda e: e.oom, Outcome.OOM),
     ("a signal nobody sent", lambda e: e.signal is not None, Outcome.CRASHED),

@@ -1,0 +1,5 @@
+"""`python -m coordinator.cli`."""
+
+from coordinator.cli.entry import main
+
+main()

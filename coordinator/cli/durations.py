@@ -1,0 +1,40 @@
+"""Durations as people write and read them: `90`, `5m`, `1h30m`, `3m12s`.
+
+Owns both directions. Seconds everywhere else.
+"""
+
+import re
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_FORM = re.compile(
+    r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII
+)
+_PLAIN = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `text`: a plain number of seconds or a form such as "1h30m".
+
+    Raises ValueError.
+    """
+    word = text.strip().lower()
+    if _PLAIN.fullmatch(word):
+        return float(word)
+    match = _FORM.fullmatch(word)
+    if not word or match is None:
+        raise ValueError(f"{text!r} is no duration; write seconds (90) or a form like 5m, 1h30m")
+    parts = match.groupdict()
+    return sum(float(parts[unit]) * size for unit, size in _UNITS.items() if parts[unit])
+
+
+def show_duration(seconds: float) -> str:
+    """`0s`, `12s`, `3m12s`, `1h02m`, `2d03h`: the two units that matter."""
+    whole = max(0, int(seconds))
+    minutes, left = divmod(whole, 60)
+    hours, minutes_left = divmod(minutes, 60)
+    days, hours_left = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours_left:02}h"
+    if hours:
+        return f"{hours}h{minutes_left:02}m"
+    return f"{minutes}m{left:02}s" if minutes else f"{left}s"

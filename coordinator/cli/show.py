@@ -1,0 +1,115 @@
+"""The commands that show something once: status, runs, leases.
+
+Owns their arguments and JSON form, which is the daemon's own view, unchanged. Tables are printed by
+`tables`, which is loaded only for a person.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from coordinator.cli.exit_codes import ExitCode
+from coordinator.cli.options import (
+    CONTEXT,
+    Settings,
+    examples,
+    pass_settings,
+    require_command,
+    shared,
+)
+from coordinator.cli.waiting import convert
+from coordinator.core.protocol import (
+    GetLeases,
+    GetRuns,
+    GetStatus,
+    LeaseView,
+    RequestUnion,
+    RunView,
+    StatusView,
+)
+
+
+class _Health(msgspec.Struct, frozen=True):
+    """The part of a status that decides the exit code, whatever a newer daemon says elsewhere."""
+
+    degraded: list[str]
+
+
+def _print_json(data: Any) -> None:
+    click.echo(json.dumps(data, ensure_ascii=False))
+
+
+def _data(settings: Settings, request: RequestUnion) -> Any:
+    return settings.client().ask(request).data
+
+
+@click.command("status", context_settings=CONTEXT, epilog=examples("status", "status --json"))
+@shared
+@pass_settings
+@click.pass_context
+def status_command(context: click.Context, settings: Settings) -> None:
+    """Show the node, its slots and what is wrong; exit code 5 when something is."""
+    data = _data(settings, GetStatus())
+    health = convert(data, _Health)
+    if settings.as_json:
+        _print_json(data)
+    else:
+        from coordinator.cli.tables import print_status  # noqa: PLC0415 - rich is slow to load
+
+        print_status(convert(data, StatusView), datetime.now(UTC))
+    if health.degraded:
+        click.echo(f"coordinatorctl: degraded: {'; '.join(health.degraded)}", err=True)
+        context.exit(ExitCode.DEGRADED)
+
+
+@click.command("runs", context_settings=CONTEXT, epilog=examples("runs", "runs --limit 0 --json"))
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="At most so many, the newest; 0 for all.",
+)
+@shared
+@pass_settings
+def runs_command(settings: Settings, limit: int) -> None:
+    """List the runs that this node had, newest first; one line for each stay in a slot."""
+    data = _data(settings, GetRuns(limit=limit))
+    if settings.as_json:
+        _print_json(data)
+        return
+    from coordinator.cli.tables import print_runs  # noqa: PLC0415 - rich is slow to load
+
+    print_runs(convert(data, list[RunView]), datetime.now(UTC))
+
+
+@click.group(
+    "leases",
+    invoke_without_command=True,
+    context_settings=CONTEXT,
+    epilog=examples("leases ls"),
+)
+@shared
+@click.pass_context
+def leases_command(context: click.Context) -> None:
+    """Look at the leases of the sweep, over all its nodes."""
+    require_command(context)
+
+
+@leases_command.command(
+    "ls", context_settings=CONTEXT, epilog=examples("leases ls", "leases ls --json")
+)
+@shared
+@pass_settings
+def leases_ls_command(settings: Settings) -> None:
+    """List who holds which run."""
+    data = _data(settings, GetLeases())
+    if settings.as_json:
+        _print_json(data)
+        return
+    from coordinator.cli.tables import print_leases  # noqa: PLC0415 - rich is slow to load
+
+    print_leases(convert(data, list[LeaseView]))

@@ -1,0 +1,11 @@
+"""The control socket: how coordinatorctl and scripts talk to the daemon.
+
+Owns the HTTP server on a unix socket and who may use it. It decides nothing: each command goes to
+the handler that the daemon gives it.
+"""
+
+from coordinator.control.server import Handler, serve
+from coordinator.control.streams import Logs
+from coordinator.core.protocol import LogLine
+
+__all__ = ["Handler", "LogLine", "Logs", "serve"]

@@ -1,0 +1,61 @@
+"""What the supervisor may ask of leases, whichever kind is in use.
+
+Owns the protocol that `LeaseKeeper` and `NoLeases` share. It must never hold code.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Protocol
+
+import anyio
+from anyio.abc import TaskStatus
+
+from coordinator.core.lease import Claim, Dropped, Health, HolderState, Lease
+from coordinator.core.model import CommandKind, Outcome
+from coordinator.core.protocol import LeaseView
+
+OnFenced = Callable[[Lease], Coroutine[Any, Any, None]]
+"""Another owner is known: kill the whole tree at once, then call `forget`. Called once a lease."""
+OnStop = Callable[[Lease, HolderState], Coroutine[Any, Any, None]]
+"""Stop gracefully, then release. The state says why: FREED (an operator took it back) or
+SURRENDERED (strict mode, Redis out of sight for too long). Called once a lease."""
+
+
+class Leases(Protocol):
+    """The lease layer of one node for one sweep."""
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve until `close` or cancellation; started once Redis answered and the journal is done.
+
+        Raises UserError when this Redis will never do.
+        """
+
+    def adopt(self, alive: Iterable[str], ended: Mapping[str, Outcome]) -> None:
+        """Before `run`: which journalled tokens have a living tree, and how others ended."""
+
+    async def acquire(self, claim: Claim) -> Lease | Dropped:
+        """The lease, or why the claim is dropped. Waits as long as the conflict lasts.
+
+        Raises PeerError when the layer is closing.
+        """
+
+    async def release(self, token: str, outcome: Outcome) -> None:
+        """The tree is gone. Returns when answered or after one time-out; retried until answered."""
+
+    async def forget(self, token: str) -> None:
+        """The tree of a fenced lease is gone; the lease is not ours to release."""
+
+    def health(self) -> Health:
+        """How well Redis is seen."""
+
+    def admits(self, kind: CommandKind | None) -> bool:
+        """Whether new claims may be made now."""
+
+    async def list_leases(self) -> list[LeaseView]:
+        """All leases of the sweep. Raises PeerError when Redis does not answer."""
+
+    async def close(self, bound_seconds: float) -> None:
+        """Flush pending releases for at most `bound_seconds` and end `run`."""
+
+    @property
+    def leases_held(self) -> int:
+        """How many leases this node holds."""

@@ -1,0 +1,59 @@
+#!lua flags=allow-oom
+-- Contract: the claim `token` ends, held or not. Safe to run twice. From now on the token is void:
+-- a delayed acquire with it is refused. The outcome (if any) enters the run registry unless another
+-- claim holds the lease. Never touches another claim's lease.
+-- KEYS: 1 lease  2 run registry  3 fence counter  4 index  5 stream  6 epoch  7 void token
+-- ARGV: 1 token  2 owner  3 run  4 fence (0: unknown)  5 outcome ('' for a claim that never ran)
+--       6 keep  7 registry keep  8 stream length  9 void keep
+--       10 why the claim was dropped ('' if it was not): the registry remembers it, since the W&B
+--          server believes that the run is with this claim
+-- Answer: {now, epoch, status, missed}: released | again (was void already) | absent | not_yours
+--   missed is 1 if another claim for the run was dropped while this one held it
+local token, owner, run, fence, outcome = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local now = now_ms()
+local epoch = epoch_of(KEYS[6], now)
+local missed = 0
+local function answer(status) return {int(now), int(epoch), status, missed} end
+
+local function conclude()
+  if outcome == '' then return end
+  redis.call('HSET', KEYS[2], 'outcome', outcome, 'outcome_at', int(now), 'outcome_node', owner)
+  redis.call('HINCRBY', KEYS[2], 'attempts', 1)
+  redis.call('HINCRBY', KEYS[2], 'attempts:' .. outcome, 1)
+  redis.call('PEXPIRE', KEYS[2], ARGV[7])
+end
+
+local function note_drop()
+  if ARGV[10] == '' then return end
+  redis.call('HSET', KEYS[2], 'dropped_at', int(now), 'dropped_by', owner, 'dropped_why', ARGV[10])
+  redis.call('HINCRBY', KEYS[2], 'drops', 1)
+  redis.call('PEXPIRE', KEYS[2], ARGV[7])
+end
+
+local function was_missed(record)
+  local dropped_at = tonumber(redis.call('HMGET', KEYS[2], 'dropped_at')[1]) or 0
+  return record.granted_at > 0 and dropped_at >= record.granted_at
+end
+
+local function free(record)
+  write_record(KEYS[1], {
+    state = 'released', claimable_at = now, outcome = outcome, released_at = now,
+  }, tonumber(ARGV[6]))
+  redis.call('ZREM', KEYS[4], run)
+  announce(KEYS[5], ARGV[8], 'released', run, owner, record.fence)
+end
+
+local fresh = redis.call('SET', KEYS[7], run, 'NX', 'PX', ARGV[9])
+if not fresh then return answer('again') end
+note_drop()
+raise_fence(KEYS[3], fence)
+local record = read_record(KEYS[1])
+if record and record.token == token then
+  if was_missed(record) then missed = 1 end
+  if record.state ~= 'released' then free(record) end
+  conclude()
+  return answer('released')
+end
+if record and record.state ~= 'released' then return answer('not_yours') end
+if not record or record.fence < fence then conclude() end
+return answer('absent')

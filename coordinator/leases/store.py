@@ -1,0 +1,202 @@
+"""The lease store: each script as one typed call with one deadline.
+
+Owns the arguments of the scripts and the estimate of the server's clock. It must never retry and
+never decide: an exchange that fails has an unknown outcome, which is the caller's to settle.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import anyio
+import redis.exceptions as redis_errors
+from redis.asyncio import Redis
+
+from coordinator.core.lease import Claim, DropReason, Lease, LeaseSettings
+from coordinator.core.model import Outcome
+from coordinator.core.protocol import LeaseView
+from coordinator.leases.answers import (
+    AcquireAnswer,
+    Released,
+    ReleaseStatus,
+    Renewed,
+    StealStatus,
+    Stolen,
+    read_acquire,
+    read_list,
+    read_renewals,
+)
+from coordinator.leases.clock import ServerClock
+from coordinator.leases.keys import Keys
+from coordinator.leases.scripts import Scripts
+
+TROUBLE: Final = (redis_errors.RedisError, OSError, TimeoutError)
+"""What an exchange can fail with. None of these is ever a reason to stop a training."""
+CHUNK: Final = 128
+"""Leases renewed in one call: 100 take 0.5 ms, and a script holds up everybody else (LEASES)."""
+_T = TypeVar("_T")
+_DAY: Final = 86_400.0
+_REGISTRY: Final = 30 * _DAY
+_VOID: Final = 900.0
+_STREAM_LENGTH: Final = 1000
+_PAGE: Final = 500
+
+
+async def once_more(call: Callable[[], Awaitable[_T]]) -> _T:
+    """`call()`, and again at once if its connection broke: an idle one may have been dead for long.
+
+    Only for what may run twice at any later time: a renewal, a list. An acquire may not.
+    """
+    try:
+        return await call()
+    except redis_errors.ConnectionError:
+        return await call()
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+class Store:
+    """The scripts of one sweep, called in the name of one node."""
+
+    def __init__(
+        self, client: Redis, keys: Keys, node: str, settings: LeaseSettings, scripts: Scripts
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._node = node
+        self._settings = settings
+        self._scripts = scripts
+        self.clock = ServerClock()
+        self.epoch: int | None = None
+        """Server time of the first use of its data, as of the last answer."""
+
+    async def acquire(
+        self, claim: Claim, token: str, hint: int, *, not_after_ms: int | None = None
+    ) -> AcquireAnswer:
+        """Ask for the lease of `claim.run_id`; `hint` is the highest fence known here."""
+        keys, cfg = self._keys, self._settings
+        limit = self.clock.not_after_ms(cfg.timeout_seconds)
+        reply = await self._run(
+            "acquire",
+            [
+                keys.lease(claim.run_id),
+                keys.run(claim.run_id),
+                keys.fence,
+                keys.index,
+                keys.stream,
+                keys.epoch,
+                keys.void(token),
+            ],
+            [
+                token,
+                self._node,
+                claim.slot,
+                claim.kind.value,
+                claim.run_id,
+                _ms(cfg.ttl_seconds),
+                _ms(cfg.grace_seconds),
+                _ms(cfg.settle_seconds),
+                limit if not_after_ms is None else not_after_ms,
+                hint,
+                _ms(_DAY),
+                _ms(_REGISTRY),
+                _STREAM_LENGTH,
+                claim.program,
+                json.dumps(claim.args, sort_keys=True),
+            ],
+        )
+        return read_acquire(reply)
+
+    async def renew_many(self, leases: Sequence[Lease], held: int) -> list[Renewed]:
+        """Renew `leases` (at most `CHUNK`) and report this node alive with `held` leases."""
+        keys, cfg = self._keys, self._settings
+        key_list = [keys.fence, keys.index, keys.stream, keys.epoch]
+        key_list += [keys.nodes, keys.node(self._node)]
+        facts = json.dumps({"leases": held})
+        args: list[str | int] = [self._node, _ms(cfg.ttl_seconds), _ms(cfg.grace_seconds)]
+        args += [_ms(_DAY), _STREAM_LENGTH, _ms(_DAY), facts]
+        for lease in leases:
+            key_list += [keys.lease(lease.run_id), keys.void(lease.token)]
+            args += [lease.run_id, lease.token, lease.fence, lease.kind.value, lease.slot]
+        return read_renewals(await self._run("renew_many", key_list, args))
+
+    async def release(
+        self, lease: Lease, outcome: Outcome | None, dropped: DropReason | None = None
+    ) -> Released:
+        """End the claim of `lease`, held or not; its fence is 0 when unknown."""
+        keys = self._keys
+        reply = await self._run(
+            "release",
+            [
+                keys.lease(lease.run_id),
+                keys.run(lease.run_id),
+                keys.fence,
+                keys.index,
+                keys.stream,
+                keys.epoch,
+                keys.void(lease.token),
+            ],
+            [
+                lease.token,
+                self._node,
+                lease.run_id,
+                lease.fence,
+                "" if outcome is None else outcome.value,
+                _ms(_DAY),
+                _ms(_REGISTRY),
+                _STREAM_LENGTH,
+                _ms(_VOID),
+                "" if dropped is None else dropped.value,
+            ],
+        )
+        return Released(ReleaseStatus(reply[0]), bool(int(reply[1])))
+
+    async def steal(
+        self, run_id: str, fence: int, *, after_seconds: float, target: str, why: str
+    ) -> Stolen:
+        """Take the lease back if its fence is still `fence`; `target` is a node name or ''.
+
+        Others may claim `after_seconds` from now at the latest, `target` one TTL before them.
+        """
+        keys = self._keys
+        reply = await self._run(
+            "steal",
+            [keys.lease(run_id), keys.stream, keys.epoch],
+            [
+                run_id,
+                fence,
+                _ms(after_seconds),
+                target,
+                _ms(self._settings.ttl_seconds),
+                _ms(_DAY),
+                _STREAM_LENGTH,
+                why,
+            ],
+        )
+        return Stolen(StealStatus(reply[0]), int(reply[1]), reply[2])
+
+    async def list_leases(self) -> list[LeaseView]:
+        """All leases of the sweep that stand, by deadline."""
+        keys, found, offset = self._keys, list[LeaseView](), 0
+        while True:
+            args: list[str | int] = [offset, _PAGE, keys.lease_prefix]
+            reply = await once_more(partial(self._raw, "list", [keys.index], args))
+            self.clock.set(int(reply[0]))
+            found += read_list(reply[2:])
+            offset += _PAGE
+            if int(reply[1]) < _PAGE:
+                return found
+
+    async def _run(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> list[Any]:
+        """The answer without its head, the server's time and epoch."""
+        reply = await self._raw(name, keys, args)
+        self.clock.set(int(reply[0]))
+        self.epoch = int(reply[1])
+        return reply[2:]
+
+    async def _raw(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> list[Any]:
+        with anyio.fail_after(self._settings.timeout_seconds):
+            return await self._scripts.run(self._client, name, keys, args)

@@ -1,0 +1,49 @@
+"""Nodes, emulators and Redis servers that end with their test."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.emulator import Emulator, start_emulator, wait_until
+from tests.support.node import Node
+from tests.support.redis import redis_program
+
+
+@pytest.fixture
+def emulator(tmp_path: Path) -> Iterator[Emulator]:
+    """A W&B backend of default behaviour."""
+    running = start_emulator(tmp_path / "emulator")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def make_node(emulator: Emulator, tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """`make_node(sweep, *flags, name=…)`: a node in the test's directory, not started."""
+    nodes: list[Node] = []
+
+    def make(sweep: str, *flags: str, name: str = "a", **env: str) -> Node:
+        node = Node(name, emulator, tmp_path / "n", sweep, flags, env)
+        nodes.append(node)
+        return node
+
+    yield make
+    for node in nodes:
+        node.end()
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> Iterator[str]:
+    """A private real Redis for the nodes of one test to share."""
+    socket = tmp_path / "r.sock"
+    server = subprocess.Popen(  # noqa: TID251 - tests are synchronous
+        [redis_program(), "--port", "0", "--unixsocket", str(socket), "--save", "",
+         "--dir", str(tmp_path)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until("redis listens", socket.exists)
+    yield f"unix://{socket}"
+    server.terminate()
+    server.wait()

@@ -1,0 +1,138 @@
+"""Signals to the daemon reach each main training process once; the grace; then the whole tree."""
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.emulator import Emulator, wait_until
+from tests.support.node import Node, sweep_config
+
+MakeNode = Callable[..., Node]
+
+
+def busy_node(emulator: Emulator, make_node: MakeNode, *flags: str, **parameters: object) -> Node:
+    """A node whose two slots train, past `init` and with their handlers in place."""
+    config = sweep_config(2, seconds=300.0, **parameters)
+    node = make_node(emulator.create_sweep(config), "--slots", "2", "--redis-url", "embedded", *flags)
+    node.start().wait_running(2)
+    wait_until("both runs log", lambda: len(node.records("init")) == 2)
+    return node
+
+
+def signals_seen(node: Node) -> dict[int, list[int]]:
+    seen: dict[int, list[int]] = {record["pid"]: [] for record in node.records("begin")}
+    for record in node.records("signal"):
+        seen[record["pid"]].append(record["signal"])
+    return seen
+
+
+def test_sigterm_reaches_each_training_once_and_waits_for_its_save(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    node = busy_node(emulator, make_node, on_term="save", save_seconds=1.5)
+
+    node.send(signal.SIGTERM)
+
+    assert node.wait() == 75, node.tail()
+    assert list(signals_seen(node).values()) == [[signal.SIGTERM]] * 2
+    assert len(node.records("saved")) == 2
+    assert {run["state"] for run in emulator.state()["runs"].values()} == {"preempted"}
+    assert [view["outcome"] for view in node.history()] == ["preempted"] * 2
+    assert not node.processes()
+
+
+def test_a_storm_of_signals_changes_nothing(emulator: Emulator, make_node: MakeNode) -> None:
+    node = busy_node(emulator, make_node, on_term="save", save_seconds=1.5)
+
+    for signum in (signal.SIGCONT, signal.SIGTERM, signal.SIGTERM, signal.SIGTERM):
+        node.send(signum)
+        time.sleep(0.1)  # the storm itself: four signals within 0.4 s
+
+    assert node.wait() == 75, node.tail()
+    assert list(signals_seen(node).values()) == [[signal.SIGTERM]] * 2
+    assert len(node.records("saved")) == 2
+    assert {run["state"] for run in emulator.state()["runs"].values()} == {"preempted"}
+    assert not node.processes()
+
+
+def test_a_training_that_ignores_sigterm_is_gone_at_the_grace_with_its_grandchildren(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    node = busy_node(
+        emulator, make_node, "--set", "preemption.grace_seconds=3", on_term="ignore", children=2
+    )
+    grandchildren = [pid for record in node.records("begin") for pid in record["children"]]
+    assert len(grandchildren) == 4
+    began = time.monotonic()
+
+    node.send(signal.SIGTERM)
+    wait_until("the signal arrives", lambda: len(node.records("signal")) == 2)
+    assert set(grandchildren) <= set(node.processes()), "grandchildren live through the grace"
+
+    assert node.wait() == 75, node.tail()
+    assert time.monotonic() - began >= 3
+    assert not node.processes()
+    assert list(signals_seen(node).values()) == [[signal.SIGTERM]] * 2
+    outputs = "".join(path.read_text() for path in (node.state_dir / "logs").iterdir())
+    assert "CHILD GOT TERM" not in outputs
+    assert [view["outcome"] for view in node.history()] == ["interrupted"] * 2
+
+
+@pytest.mark.parametrize("incoming", ["SIGINT", "SIGUSR1", "SIGUSR2"])
+def test_each_notice_is_mapped_and_sent_once(
+    emulator: Emulator, make_node: MakeNode, incoming: str
+) -> None:
+    mapping = '{"SIGINT": "SIGTERM", "SIGUSR1": "SIGUSR2", "SIGUSR2": "SIGUSR1"}'
+    expected = {"SIGINT": signal.SIGTERM, "SIGUSR1": signal.SIGUSR2, "SIGUSR2": signal.SIGUSR1}
+    node = busy_node(
+        emulator, make_node, "--set", f"preemption.signals={mapping}", on_term="save",
+        save_seconds=0.2,
+    )  # fmt: skip
+
+    node.send(getattr(signal, incoming))
+
+    assert node.wait() == 75, node.tail()
+    assert list(signals_seen(node).values()) == [[expected[incoming]]] * 2
+    assert len(node.records("saved")) == 2
+    assert not node.processes()
+
+
+def test_ctl_signal_reaches_its_target_alone_and_preempt_frees_the_node(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    node = busy_node(emulator, make_node, on_term="save", save_seconds=0.2)
+    slots = {slot["slot"]: slot for slot in node.running()}
+
+    node.ctl("signal", "TERM", "1")
+    wait_until("slot 1 has saved", lambda: node.records("saved"))
+    assert [record["pid"] for record in node.records("signal")] == [slots[1]["pid"]]
+
+    node.ctl("preempt")
+    wait_until("drained", lambda: node.status().get("state") == "drained")
+    assert signals_seen(node)[slots[0]["pid"]] == [signal.SIGTERM]
+    node.ctl("stop")
+    assert node.wait() == 0, node.tail()
+    assert not node.processes()
+
+
+def test_a_second_notice_hurries_and_a_third_kills(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    node = busy_node(
+        emulator, make_node, "--set", "preemption.storm_seconds=0.1",
+        "--set", "preemption.grace_seconds=600", on_term="ignore",
+    )  # fmt: skip
+    for count in (1, 2, 3):
+        node.send(signal.SIGTERM)
+        wait_until(
+            f"notice {count}", lambda c=count: len(node.events("notice_received")) == c
+        )
+        time.sleep(0.2)  # longer than the storm window
+
+    assert node.wait(30) == 75, node.tail()
+    steps = [event["step"] for event in node.events("notice_received")]
+    assert steps == ["ask", "hurry", "kill"]
+    assert list(signals_seen(node).values()) == [[signal.SIGTERM]] * 2
+    assert not node.processes()

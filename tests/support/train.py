@@ -1,0 +1,86 @@
+"""A training script for tests: real wandb, begins and ends on record, signals noted.
+
+What it does is set by the sweep's parameters; where it records, by RECORDS in the environment.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import wandb
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--n", type=int, default=0)
+parser.add_argument("--seconds", type=float, default=1.0)
+parser.add_argument("--resumed-seconds", type=float, default=None)
+parser.add_argument("--exit", type=int, default=0)
+parser.add_argument("--die", type=int, default=0, help="end by this signal")
+parser.add_argument("--on-term", default="none", help="none, save, zero or ignore")
+parser.add_argument("--save-seconds", type=float, default=1.5)
+parser.add_argument("--close-seconds", type=float, default=0.0, help="after the exit was reported")
+parser.add_argument("--children", type=int, default=0)
+options, _ = parser.parse_known_args()
+received: list[int] = []
+
+
+def record(what: str, **more: object) -> None:
+    line = {
+        "what": what,
+        "at": time.monotonic(),
+        "run": os.environ.get("WANDB_RUN_ID"),
+        "pid": os.getpid(),
+        "node": os.environ.get("NODE"),
+        **more,
+    }
+    with open(os.environ["RECORDS"], "a") as file:  # one write: appends do not mix
+        file.write(json.dumps(line) + "\n")
+
+
+def note(signum: int, _frame: object) -> None:
+    received.append(signum)
+    record("signal", signal=signum)
+
+
+CHILD = "import signal,time; signal.signal(15, lambda *a: print('CHILD GOT TERM', flush=True)); time.sleep(600)"
+children = [subprocess.Popen([sys.executable, "-c", CHILD]).pid for _ in range(options.children)]
+record("begin", children=children, resume=os.environ.get("WANDB_RESUME"))
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, note)
+if options.on_term != "none":
+    signal.signal(signal.SIGTERM, note)
+    signal.signal(signal.SIGINT, note)
+
+run = wandb.init()
+step = run.step
+record("init", step=step)
+seconds = options.seconds
+if run.resumed and options.resumed_seconds is not None:
+    seconds = options.resumed_seconds
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    step += 1
+    run.log({"n": options.n, "step_seen": step})
+    time.sleep(0.1)
+    if received and options.on_term in {"save", "zero"}:
+        if options.on_term == "save":
+            run.mark_preempting()
+        time.sleep(options.save_seconds)
+        record("saved", signals=received)
+        code = 143 if options.on_term == "save" else 0
+        run.finish(exit_code=code)
+        time.sleep(options.close_seconds)
+        record("end", code=code)
+        os._exit(code)
+if options.die:
+    record("end", signal=options.die)
+    os.kill(os.getpid(), options.die)
+if options.exit:
+    run.finish(exit_code=options.exit)
+else:
+    run.finish()
+record("end", code=options.exit)
+sys.exit(options.exit)
