@@ -1,6 +1,6 @@
 """Configuration: what can be set, where it comes from, what is wrong with it."""
 
-from coordinator.config.load import load
+from coordinator.config.load import FLAGS, load
 from coordinator.config.model import Config
 
-__all__ = ["Config", "load"]
+__all__ = ["FLAGS", "Config", "load"]

@@ -67,9 +67,20 @@ def _keys(struct: type[Section], prefix: str) -> Iterator[tuple[str, Any]]:
             yield prefix + field.name, field.type
 
 
+FLAGS = {
+    "sweep.path": "--sweep",
+    "sweep.workdir": "--workdir",
+    "pool.slots": "--slots",
+    "redis.url": "--redis-url",
+    "state_dir": "--state-dir",
+    "node": "--node",
+    "until_done": "--until-done",
+}
+"""Keys with a flag of their own; `--set SECTION.KEY=VALUE` sets any other."""
+
+
 def _flag(key: str) -> str:
-    special = {"sweep.path": "--sweep", "pool.slots": "--slots", "sweep.workdir": "--workdir"}
-    return special.get(key, "--" + key.replace(".", "-").replace("_", "-"))
+    return FLAGS.get(key, f"--set {key}")
 
 
 def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
@@ -89,7 +100,7 @@ def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
             flat[name] = value
     keys = known_keys()
     for key in flat:
-        if key not in keys:
+        if key not in keys:  # here, where the file can be named
             raise ConfigError(str(file), f"unknown key {_shown(key)}{_hint(key, keys)}")
     return {key: (value, f"{file}: {_shown(key)}") for key, value in flat.items()}
 
@@ -117,7 +128,10 @@ def _hint(word: str, known: Mapping[str, Any]) -> str:
 
 
 def _convert(key: str, value: Any, where: str) -> Any:
-    kind = known_keys()[key]
+    keys = known_keys()
+    if key not in keys:
+        raise ConfigError(where, f"unknown key {_shown(key)}{_hint(key, keys)}")
+    kind = keys[key]
     if isinstance(value, str) and kind == dict[str, str]:
         try:
             value = json.loads(value)
@@ -130,7 +144,8 @@ def _convert(key: str, value: Any, where: str) -> Any:
     try:
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        raise ConfigError(where, f"{value!r} will not do: {error}") from error
+        wanted = {"pool.slots": "a number of slots or auto"}.get(key, str(error))
+        raise ConfigError(where, f"{value!r} will not do: {wanted}") from error
 
 
 def _check(config: Config, sources: Mapping[str, str]) -> None:

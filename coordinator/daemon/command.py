@@ -9,7 +9,7 @@ import anyio
 import click
 
 from coordinator import __version__
-from coordinator.config import load
+from coordinator.config import FLAGS, load
 from coordinator.errors import CoordinatorError
 
 EPILOG = """\b
@@ -49,13 +49,8 @@ def coordinatord(config: Path | None, settings: tuple[str, ...], **named: Any) -
     """Run a pool of real `wandb agent` processes for one W&B sweep on this node."""
     from coordinator.daemon.compose import run_daemon  # noqa: PLC0415 - after --help is answered
 
-    keys = {
-        "sweep": "sweep.path",
-        "slots": "pool.slots",
-        "redis_url": "redis.url",
-        "workdir": "sweep.workdir",
-    }
-    flags = {keys.get(name, name): value for name, value in named.items() if value is not None}
+    keys = {flag.removeprefix("--").replace("-", "_"): key for key, flag in FLAGS.items()}
+    flags = {keys[name]: value for name, value in named.items() if value is not None}
     for setting in settings:
         key, found, value = setting.partition("=")
         if not found:

@@ -78,6 +78,9 @@ async def run_daemon(config: Config, environ: Mapping[str, str]) -> int:
         error = _first(group)
         log.error("daemon_failed", reason=str(error), exit_code=error.exit_code)
         raise error from None
+    except* Exception as group:
+        log.exception("daemon_crashed")
+        raise InternalError(group.exceptions[0], state.root) from group
     finally:
         telemetry.close()
     raise AssertionError("an exception group is never empty")
@@ -266,6 +269,16 @@ class _Daemon:
             upstream=findings.login.base_url,
             gpus=findings.gpus,
             gpus_per_slot=self.config.pool.gpus_per_slot,
+        )
+
+
+class InternalError(CoordinatorError):
+    """a fault of ours: please report it"""
+
+    def __init__(self, error: BaseException, state_dir: Path) -> None:
+        super().__init__(
+            f"internal error: {type(error).__name__}: {error}; "
+            f"please report it with {state_dir}/events.jsonl, which has the traceback"
         )
 
 

@@ -53,6 +53,9 @@ async def preflight(
     telemetry.register_secret(login.api_key)
     account = Account(login, session)
     state = await _sweep_state(account, sweep, config.sweep.connect_seconds)
+    if state.is_over:
+        log.warning("sweep_not_running", sweep=str(sweep), state=state,
+                    hint=f"nothing is handed out until `wandb sweep --resume {sweep}`")  # fmt: skip
     command = await probe(config.sweep.wandb, environ, workdir)
     gpus = await anyio.to_thread.run_sync(visible_gpus, environ)
     return Findings(

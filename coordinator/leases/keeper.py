@@ -67,9 +67,13 @@ class LeaseKeeper:
         on_fenced: OnFenced = _ignore_fenced,
         on_stop: OnStop = _ignore_stop,
         *,
-        scripts: Scripts | None = None,
+        shared: bool = True,
     ) -> None:
-        """Connects to nothing yet. Raises ConfigError for a URL that cannot be used."""
+        """Connects to nothing yet. Raises ConfigError for a URL that cannot be used.
+
+        `shared` is false for a server that no other node can reach (the embedded one): all owners
+        are in our own journal, so nobody has to wait for others to re-assert after a wipe.
+        """
         self._settings = settings
         self._shown_url = redacted_url(url)
         self._on_fenced = on_fenced
@@ -78,7 +82,8 @@ class LeaseKeeper:
         timeout = settings.timeout_seconds
         self._client = open_client(url, timeout_seconds=timeout, connections=_CONNECTIONS)
         self._reader = open_client(url, timeout_seconds=BLOCK_SECONDS + timeout, connections=1)
-        self._store = Store(self._client, keys, node, settings, scripts or Scripts())
+        settle = settings.settle_seconds if shared else 0.0
+        self._store = Store(self._client, keys, node, settings, Scripts(), settle_seconds=settle)
         journal = Journal(journal_dir)
         self._sight = Sight(self._shown_url, settings)
         self._holdings = Holdings(settings, self._stop)

@@ -62,13 +62,22 @@ class Store:
     """The scripts of one sweep, called in the name of one node."""
 
     def __init__(
-        self, client: Redis, keys: Keys, node: str, settings: LeaseSettings, scripts: Scripts
+        self,
+        client: Redis,
+        keys: Keys,
+        node: str,
+        settings: LeaseSettings,
+        scripts: Scripts,
+        *,
+        settle_seconds: float | None = None,
     ) -> None:
+        """`settle_seconds` defaults to that of the settings."""
         self._client = client
         self._keys = keys
         self._node = node
         self._settings = settings
         self._scripts = scripts
+        self._settle = settings.settle_seconds if settle_seconds is None else settle_seconds
         self.clock = ServerClock()
         self.epoch: int | None = None
         """Server time of the first use of its data, as of the last answer."""
@@ -98,7 +107,7 @@ class Store:
                 claim.run_id,
                 _ms(cfg.ttl_seconds),
                 _ms(cfg.grace_seconds),
-                _ms(cfg.settle_seconds),
+                _ms(self._settle),
                 limit if not_after_ms is None else not_after_ms,
                 hint,
                 _ms(_DAY),

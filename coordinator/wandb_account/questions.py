@@ -4,6 +4,7 @@ Owns the daemon's own requests only; what agents send passes through the gateway
 bounded in time.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +49,16 @@ class UpstreamUnreachableError(PeerError):
         )
 
 
+def _words(error: Exception) -> str:
+    """What went wrong, without the library's own notation."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        return os.strerror(number) if number else str(error.os_error)
+    if isinstance(error, TimeoutError):
+        return f"no answer within {ANSWER_SECONDS:g} s"
+    return str(error) or type(error).__name__
+
+
 class Account:
     """Questions under one login."""
 
@@ -89,7 +100,7 @@ class Account:
                 body = await response.read()
                 status = response.status
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise UpstreamUnreachableError(url, str(error) or type(error).__name__) from error
+            raise UpstreamUnreachableError(url, _words(error)) from error
         if status in REFUSED:
             raise KeyRefusedError(url, wire.error_text(body))
         if status >= 400 and status != NOT_FOUND:  # noqa: PLR2004 - the class of client errors

@@ -1,6 +1,7 @@
 """Each way in which a training ends gets its right outcome, and the slot is free when the tree is."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def ended(node: Node) -> dict[str, object]:
 def test_a_training_that_ends_by_itself(
     emulator: Emulator,
     make_node: MakeNode,
-    parameters: dict[str, int],
+    parameters: dict[str, Any],
     outcome: str,
     exit_code: int | None,
     signal: str | None,

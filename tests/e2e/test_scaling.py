@@ -26,7 +26,9 @@ def test_scaling_touches_no_survivor_and_lowering_drains(
 
     at_four = pids(node)
     node.ctl("scale", "-2")
-    wait_until("two slots are to go", lambda: sum(s["draining"] for s in node.status()["slots"]) == 2)
+    wait_until(
+        "two slots are to go", lambda: sum(s["draining"] for s in node.status()["slots"]) == 2
+    )
     leaving = {slot["slot"] for slot in node.status()["slots"] if slot["draining"]}
     wait_until("two slots are left", lambda: len(node.status()["slots"]) == 2, 90)
     assert node.records("signal") == []

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,12 @@ from tests.support.node import Node, sweep_config
 MakeNode = Callable[..., Node]
 
 
-def busy_node(emulator: Emulator, make_node: MakeNode, *flags: str, **parameters: object) -> Node:
+def busy_node(emulator: Emulator, make_node: MakeNode, *flags: str, **parameters: Any) -> Node:
     """A node whose two slots train, past `init` and with their handlers in place."""
     config = sweep_config(2, seconds=300.0, **parameters)
-    node = make_node(emulator.create_sweep(config), "--slots", "2", "--redis-url", "embedded", *flags)
+    node = make_node(
+        emulator.create_sweep(config), "--slots", "2", "--redis-url", "embedded", *flags
+    )
     node.start().wait_running(2)
     wait_until("both runs log", lambda: len(node.records("init")) == 2)
     return node
@@ -117,18 +120,14 @@ def test_ctl_signal_reaches_its_target_alone_and_preempt_frees_the_node(
     assert not node.processes()
 
 
-def test_a_second_notice_hurries_and_a_third_kills(
-    emulator: Emulator, make_node: MakeNode
-) -> None:
+def test_a_second_notice_hurries_and_a_third_kills(emulator: Emulator, make_node: MakeNode) -> None:
     node = busy_node(
         emulator, make_node, "--set", "preemption.storm_seconds=0.1",
         "--set", "preemption.grace_seconds=600", on_term="ignore",
     )  # fmt: skip
     for count in (1, 2, 3):
         node.send(signal.SIGTERM)
-        wait_until(
-            f"notice {count}", lambda c=count: len(node.events("notice_received")) == c
-        )
+        wait_until(f"notice {count}", lambda: len(node.events("notice_received")) == count)
         time.sleep(0.2)  # longer than the storm window
 
     assert node.wait(30) == 75, node.tail()

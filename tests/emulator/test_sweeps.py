@@ -195,10 +195,16 @@ def test_silent_run_crashes_and_marked_one_is_queued(hasty: Emulator) -> None:
     for command in (one, two):
         initialise(hasty, command["run_id"])
     hasty.file_stream(f"emulator/tests/{two['run_id']}", preempting=True)
-    assert hasty.run(two["run_id"])["shown_state"] == "preempting"
     wait_until("silence ends", lambda: hasty.run(one["run_id"])["state"] == "crashed")
     wait_until("silence ends", lambda: hasty.run(two["run_id"])["state"] == "preempted")
     assert [entry["run"] for entry in hasty.sweep(path)["queue"]] == [two["run_id"]]
+
+
+def test_marked_run_is_shown_as_preempting_while_it_lives(emulator: Emulator) -> None:
+    _, command = claim(emulator, emulator.create_sweep(GRID))
+    initialise(emulator, command["run_id"])
+    emulator.file_stream(f"emulator/tests/{command['run_id']}", preempting=True)
+    assert emulator.run(command["run_id"])["shown_state"] == "preempting"
 
 
 def test_unused_claim_gives_its_configuration_back(hasty: Emulator) -> None:

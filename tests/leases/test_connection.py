@@ -1,5 +1,7 @@
 """Which Redis is good enough, what is shown of its address, and what a user's rights must be."""
 
+import shutil
+import socket
 from pathlib import Path
 
 import anyio
@@ -169,3 +171,39 @@ async def test_valkey_serves_as_well(sweep: SweepPath, tmp_path: Path) -> None:
             assert await a.keeper._renewer.round()
             await a.keeper.release(lease.token, Outcome.FAILED)
             assert a.journalled() == set()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
+async def test_rediss_addresses_are_served_over_tls(sweep: SweepPath, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "k.pem", tmp_path / "c.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    await anyio.run_process(command)
+    port = free_port()
+    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--bind", "127.0.0.1"]
+    options += ["--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    async with redis_server(tmp_path, *options, "--requirepass", "s3cret"):
+        url = f"rediss://:s3cret@127.0.0.1:{port}?ssl_ca_certs={certificate}"
+        async with node(url, sweep, tmp_path) as a:
+            lease = await a.held(claim("r1"))
+            await a.keeper.release(lease.token, Outcome.FAILED)
+            assert a.journalled() == set()
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from coordinator.core.model import CommandKind, Outcome, SweepPath
-from coordinator.leases import Dropped, DropReason, Lease
+from coordinator.leases import Dropped, DropReason, Lease, LeaseKeeper
 from coordinator.leases.clock import boottime_seconds
 from coordinator.leases.holdings import Holding
 from coordinator.leases.keys import Keys
@@ -189,6 +189,22 @@ async def test_the_registry_remembers_arguments_attempts_and_the_last_outcome(
         assert entry["args"] == '{"lr": {"value": 0.1}}'
         assert (entry["outcome"], entry["outcome_node"]) == ("crashed", "node-a")
         assert (entry["attempts"], entry["attempts:preempted"]) == ("2", "1")
+
+
+async def test_only_a_shared_redis_makes_unknown_resumed_runs_wait(
+    redis: RedisServer, sweep: SweepPath, tmp_path: Path
+) -> None:
+    for shared in (False, True):
+        keeper = LeaseKeeper(redis.url, sweep, "n", FAST, tmp_path / "j", shared=shared)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(keeper.run)
+            began = anyio.current_time()
+            assert isinstance(await keeper.acquire(resume(f"r-{shared}")), Lease)
+            waited = anyio.current_time() - began
+            assert (waited > FAST.ttl_seconds) is shared
+            tasks.cancel_scope.cancel()
+        async with redis.client() as client:
+            await client.delete(Keys(sweep).epoch)
 
 
 async def test_a_cancelled_acquire_leaves_nothing_behind(

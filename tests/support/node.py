@@ -124,7 +124,10 @@ class Node:
     def history(self) -> list[dict[str, Any]]:
         """Ended stays from disk, oldest first: for a daemon that is gone."""
         with suppress(FileNotFoundError):
-            return [json.loads(line) for line in (self.state_dir / "runs.jsonl").read_text().splitlines()]
+            return [
+                json.loads(line)
+                for line in (self.state_dir / "runs.jsonl").read_text().splitlines()
+            ]
         return []
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import wandb
 
@@ -36,7 +37,7 @@ def record(what: str, **more: object) -> None:
         "node": os.environ.get("NODE"),
         **more,
     }
-    with open(os.environ["RECORDS"], "a") as file:  # one write: appends do not mix
+    with Path(os.environ["RECORDS"]).open("a") as file:  # one write: appends do not mix
         file.write(json.dumps(line) + "\n")
 
 
@@ -45,8 +46,14 @@ def note(signum: int, _frame: object) -> None:
     record("signal", signal=signum)
 
 
-CHILD = "import signal,time; signal.signal(15, lambda *a: print('CHILD GOT TERM', flush=True)); time.sleep(600)"
-children = [subprocess.Popen([sys.executable, "-c", CHILD]).pid for _ in range(options.children)]
+CHILD = """import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print('CHILD GOT TERM', flush=True))
+time.sleep(600)
+"""
+children = [
+    subprocess.Popen([sys.executable, "-c", CHILD]).pid  # noqa: TID251 - it is a training
+    for _ in range(options.children)
+]
 record("begin", children=children, resume=os.environ.get("WANDB_RESUME"))
 for number in (signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, note)

@@ -1,0 +1,38 @@
+"""docs/leases.md says what the code does."""
+
+from pathlib import Path
+
+from coordinator.core.model import SweepPath
+from coordinator.leases import LeaseSettings
+from coordinator.leases.connection import MINIMAL_ACL
+from coordinator.leases.keys import Keys
+
+PAGE = Path(__file__).parents[2] / "docs" / "leases.md"
+
+
+def test_the_documented_rights_are_the_tested_ones() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    shown = text.split("ACL SETUSER coordinator on >PASSWORD")[1].split("```")[0].split()
+    assert tuple(shown) == MINIMAL_ACL
+
+
+def test_the_documented_defaults_are_the_real_ones() -> None:
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.endswith("_seconds` |")
+    ]
+    assert len(rows) == 7
+    for _, value, key in rows:
+        documented = float(value.removesuffix(" s"))
+        assert getattr(LeaseSettings(), key.strip("` |")) == documented
+
+
+def test_every_key_is_documented() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    keys = Keys(SweepPath("ENTITY", "PROJECT", "SWEEP"))
+    assert f"`{keys.prefix}`" in text
+    for key in (keys.lease("RUN"), keys.run("RUN"), keys.void("TOKEN"), keys.node("NAME")):
+        assert f"`{key.removeprefix(keys.prefix)}`" in text
+    for key in (keys.fence, keys.index, keys.stream, keys.epoch, keys.nodes):
+        assert f"`{key.removeprefix(keys.prefix)}`" in text
