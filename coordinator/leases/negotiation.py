@@ -5,7 +5,7 @@ called, and stays the same however often an exchange fails. It must never releas
 """
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 import anyio
 import anyio.lowlevel
@@ -31,6 +31,9 @@ from coordinator.leases.store import TROUBLE, Store
 from coordinator.leases.wakeups import Waiter, Wakeups
 
 log = structlog.get_logger()
+
+_UNKNOWN_AGE: Final = 1e8
+"""Seconds, three years: a re-asserted lease has no known age and shows a larger one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +142,9 @@ class Negotiation:
                 self._tell_once("lease_wait_began", f"held by {conflict.holder}")
                 return seconds
             case Drop(reason):
-                detail = (
-                    f"held by {conflict.holder} with fence {conflict.fence} "
-                    f"for {min(conflict.age_seconds, 1e9):.1f} seconds"
-                )
+                age = conflict.age_seconds
+                since = f"for {age:.1f} seconds" if age < _UNKNOWN_AGE else "since before a wipe"
+                detail = f"held by {conflict.holder} with fence {conflict.fence} {since}"
                 return Dropped(self.claim.run_id, reason, conflict.holder, detail)
             case _:
                 assert_never(decision)

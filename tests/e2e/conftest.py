@@ -38,7 +38,7 @@ def make_node(emulator: Emulator, tmp_path: Path) -> Iterator[Callable[..., Node
 def redis_url(tmp_path: Path) -> Iterator[str]:
     """A private real Redis for the nodes of one test to share."""
     socket = tmp_path / "r.sock"
-    server = subprocess.Popen(  # noqa: TID251 - tests are synchronous
+    server = subprocess.Popen(
         [redis_program(), "--port", "0", "--unixsocket", str(socket), "--save", "",
          "--dir", str(tmp_path)],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Each way in which a training ends gets its right outcome, and the slot is free when the tree is."""
+"""Each way to end gets its right outcome; the slot is free when the whole tree is gone."""
 
 from collections.abc import Callable
 from typing import Any

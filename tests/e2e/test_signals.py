@@ -125,10 +125,14 @@ def test_a_second_notice_hurries_and_a_third_kills(emulator: Emulator, make_node
         emulator, make_node, "--set", "preemption.storm_seconds=0.1",
         "--set", "preemption.grace_seconds=600", on_term="ignore",
     )  # fmt: skip
-    for count in (1, 2, 3):
+
+    def notice(count: int) -> None:
         node.send(signal.SIGTERM)
         wait_until(f"notice {count}", lambda: len(node.events("notice_received")) == count)
         time.sleep(0.2)  # longer than the storm window
+
+    for count in (1, 2, 3):
+        notice(count)
 
     assert node.wait(30) == 75, node.tail()
     steps = [event["step"] for event in node.events("notice_received")]

@@ -1,4 +1,4 @@
-"""What the training sees equals what a bare `wandb agent --count 1` gives it, save documented keys."""
+"""What the training sees equals what a bare agent gives it, save documented keys."""
 
 import json
 import signal

@@ -17,7 +17,7 @@ from tests.support.emulator import Emulator, start_emulator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Process = subprocess.Popen[bytes]  # noqa: TID251  (tests are synchronous)
+    Process = subprocess.Popen[bytes]
 
 OLDEST: Final = "0.16.6"
 TRAINING: Final = Path(__file__).with_name("training.py")
@@ -45,7 +45,7 @@ class Wandb:
         """Start a program in a process group of its own; its output goes to a file."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(  # noqa: TID251  (tests are synchronous)
+            return subprocess.Popen(
                 [str(self.python), *command],
                 cwd=self.directory,
                 env=self.environment(**more),

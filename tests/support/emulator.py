@@ -72,7 +72,7 @@ class Emulator:
     """A running emulator."""
 
     url: str
-    process: subprocess.Popen[bytes]  # noqa: TID251  (tests are synchronous)
+    process: subprocess.Popen[bytes]
     since: int = -1
     """Events up to this number belong to someone else and are not shown by `events`."""
 
@@ -230,7 +230,7 @@ def start_emulator(directory: Path, *flags: str) -> Emulator:
     ready.unlink(missing_ok=True)
     files = ["--ready-file", str(ready), "--history-file", str(directory / "emulator.jsonl")]
     with (directory / "emulator.log").open("wb") as log:
-        process = subprocess.Popen(  # noqa: TID251  (tests are synchronous)
+        process = subprocess.Popen(
             [sys.executable, "-m", "coordinator.emulator", "--port", "0", *files, *flags],
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -64,7 +64,7 @@ class Node:
     def start(self, *flags: str) -> Node:
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: TID251 - tests are synchronous
+            self.process = subprocess.Popen(
                 [sys.executable, "-m", "coordinator.daemon", "--sweep", self.sweep,
                  "--state-dir", str(self.state_dir), *self.flags, *flags],
                 env=self.environment(), cwd=self.directory, stdin=subprocess.DEVNULL,

@@ -50,10 +50,7 @@ CHILD = """import signal, time
 signal.signal(signal.SIGTERM, lambda *_: print('CHILD GOT TERM', flush=True))
 time.sleep(600)
 """
-children = [
-    subprocess.Popen([sys.executable, "-c", CHILD]).pid  # noqa: TID251 - it is a training
-    for _ in range(options.children)
-]
+children = [subprocess.Popen([sys.executable, "-c", CHILD]).pid for _ in range(options.children)]
 record("begin", children=children, resume=os.environ.get("WANDB_RESUME"))
 for number in (signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, note)

@@ -32,7 +32,7 @@ end
 
 local function was_missed(record)
   local dropped_at = tonumber(redis.call('HMGET', KEYS[2], 'dropped_at')[1]) or 0
-  return record.granted_at > 0 and dropped_at >= record.granted_at
+  return dropped_at > 0 and dropped_at >= record.granted_at
 end
 
 local function free(record)
