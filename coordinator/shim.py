@@ -117,7 +117,7 @@ class Shim:
         self.child: int | None = None
         self.status: int | None = None
         self.sent: set[int] = set()
-        self.killed = 0
+        self.killed: set[int] = set()
         self.linger_seconds = 0.0
         self.kill_at: float | None = None
         self.retry_at = 0.0
@@ -214,7 +214,8 @@ class Shim:
     def on_exit(self, status: int) -> None:
         """Write the exit file, *then* report: a daemon that was told never finds it missing."""
         self.status = status
-        self.kill_at = time.monotonic() + self.linger_seconds
+        if self.kill_at is None:  # an order to kill stands
+            self.kill_at = time.monotonic() + self.linger_seconds
         if self.exit_file:
             record = {"status": status, "pid": self.child, "ended": time.time()}  # noqa: TID251 - a record for people
             scratch = f"{self.exit_file}.{os.getpid()}"
@@ -231,7 +232,7 @@ class Shim:
         for pid in reversed(descendants(os.getpid())):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-                self.killed += 1
+                self.killed.add(pid)
 
     # --- the daemon ---------------------------------------------------------------------------
     def hello(self) -> dict[str, object]:
@@ -257,8 +258,10 @@ class Shim:
                 self.exit_file = str(message.get("exit_file") or "")
                 self.start(env)
             case {"do": "refuse", "exit_code": int(code), "reason": reason}:
-                sys.stderr.write(f"wandb-coordinator: not started: {reason}\n")
-                finish(self.link, code)
+                sys.stderr.write(f"wandb-coordinator: refused: {reason}\n")
+                if self.child is None:
+                    finish(self.link, code)
+                self.kill_at = 0.0
             case {"do": "signal", "signal": int(signum)}:
                 self.pass_on(signum, "daemon", once=bool(message.get("once", True)))
             case {"do": "kill_tree"}:
@@ -302,7 +305,7 @@ class Shim:
             if overdue:
                 self.kill_tree()
             self.wait(KILL_POLL_SECONDS if overdue else self.pause())
-        self.link.say({"say": "tree_gone", "killed": self.killed})
+        self.link.say({"say": "tree_gone", "killed": len(self.killed)})
 
     def pause(self) -> float:
         """How long the loop may sleep: SIGCHLD and messages wake it anyway."""

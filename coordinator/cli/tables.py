@@ -42,10 +42,16 @@ def print_status(status: StatusView, now: datetime) -> None:
     redis, upstream = status.redis, status.upstream
     place = "embedded, " if redis.embedded else ""
     rows = [
-        ("slots", f"{busy} busy, {len(status.slots)} of {status.desired_slots} wanted"),
+        ("slots", f"{busy} busy, {len(status.slots)} in all, {status.desired_slots} wanted"),
         ("warm agents", str(status.warm_agents)),
-        ("redis", _words(redis.state, redis.url, f"{place}{redis.leases_held} leases held")),
-        ("upstream", _words(upstream.state, upstream.url, f"sweep {upstream.sweep_state}")),
+        (
+            "redis",
+            _words(redis.state, redis.url, f"{place}{redis.leases_held} leases held", redis.detail),
+        ),
+        (
+            "upstream",
+            _words(upstream.state, upstream.url, f"sweep {upstream.sweep_state}", upstream.detail),
+        ),
         ("daemon", f"{status.version}, pid {status.pid}, up {_since(status.started, now)}"),
     ]
     grid = Table.grid(padding=(0, 2))

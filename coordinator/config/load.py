@@ -20,7 +20,7 @@ from coordinator.errors import ConfigError
 
 PREFIX = "COORDINATOR_"
 ALIASES = {"COORDINATOR_SOCKET": "control.socket"}
-"""A short name that coordinatorctl reads too."""
+"""A short name that coordinatorctl reads too; it beats the long one there, so here as well."""
 NO_KEYS = frozenset({"COORDINATOR_CONFIG"})
 """Variables that are no keys: the configuration file itself."""
 TRAINING_PREFIX = "COORDINATOR_RUN_"
@@ -108,7 +108,7 @@ def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
 def _from_environ(environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
     variables = {variable(key): key for key in known_keys()} | ALIASES
     found: dict[str, tuple[Any, str]] = {}
-    for name, value in environ.items():
+    for name, value in sorted(environ.items(), key=lambda item: item[0] in ALIASES):
         if not name.startswith(PREFIX) or name in NO_KEYS or name.startswith(TRAINING_PREFIX):
             continue
         if name not in variables:
@@ -145,7 +145,9 @@ def _convert(key: str, value: Any, where: str) -> Any:
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
         wanted = {"pool.slots": "a number of slots or auto"}.get(key, str(error))
-        raise ConfigError(where, f"{value!r} will not do: {wanted}") from error
+        # A table may hold secrets of trainings, so it is not shown.
+        shown = "the table" if kind == dict[str, str] else repr(value)
+        raise ConfigError(where, f"{shown} will not do: {wanted}") from error
 
 
 def _check(config: Config, sources: Mapping[str, str]) -> None:

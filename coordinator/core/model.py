@@ -97,6 +97,7 @@ _OVER = frozenset({SweepState.FINISHED, SweepState.STOPPED, SweepState.CANCELED,
 
 _PART = r"[^/\s?#%:,]{1,128}"
 _SWEEP = re.compile(rf"(?P<entity>{_PART})/(?P<project>{_PART})/(?:sweeps/)?(?P<name>[\w-]+)")
+_ADDRESS = re.compile(r"https?://[^/]+/(?P<path>[^?#]*?)/?(?:[?#].*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,12 @@ class SweepPath:
 
     @classmethod
     def parse(cls, text: str) -> "SweepPath":
-        """Read `entity/project/sweep` or a W&B page address that ends in it.
+        """Read `entity/project/sweep` or the address of the sweep's page, `?nw=…` and all.
 
         Raises ValueError when `text` is neither.
         """
-        tail = re.sub(r"^https?://[^/]+/", "", text.strip())
-        match = _SWEEP.fullmatch(tail)
+        address = _ADDRESS.fullmatch(text.strip())
+        match = _SWEEP.fullmatch(address["path"] if address else text.strip())
         if match is None:
             raise ValueError(f"{text!r} is not of the form ENTITY/PROJECT/SWEEP_ID")
         return cls(match["entity"], match["project"], match["name"])

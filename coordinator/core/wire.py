@@ -108,8 +108,8 @@ def put_in_front(body: bytes, shim: Sequence[str]) -> bytes | None:
         document = json.loads(body)
         sweep = document["data"]["project"]["sweep"]
         config = yaml.safe_load(sweep["config"])
-    except (ValueError, KeyError, TypeError, yaml.YAMLError):
-        return None
+    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        return None  # AttributeError: PyYAML's word for a configuration that is no text
     if not isinstance(config, dict):
         return None
     command = config.get("command")
@@ -181,12 +181,18 @@ def error_text(body: bytes) -> str:
     try:
         document = json.loads(body)
     except ValueError:
-        return " ".join(body[:200].decode(errors="replace").split())
-    errors = document.get("errors") if isinstance(document, dict) else None
-    if isinstance(errors, list):
-        words = [e.get("message") if isinstance(e, dict) else e for e in errors]
-        return "; ".join(str(word) for word in words if word)
-    return str(document.get("error", "")) if isinstance(document, dict) else ""
+        text = body[:200].decode(errors="replace")
+    else:
+        text = _error_words(document) if isinstance(document, dict) else ""
+    return " ".join(text.split())
+
+
+def _error_words(document: Mapping[str, Any]) -> str:
+    errors = document.get("errors")
+    if not isinstance(errors, list):
+        return str(document.get("error", ""))
+    words = [error.get("message") if isinstance(error, dict) else error for error in errors]
+    return "; ".join(str(word) for word in words if word)
 
 
 # --- questions of our own -------------------------------------------------------------------------

@@ -6,19 +6,19 @@ Owns who knows whom. Services get each other as callables here and nowhere else.
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import structlog
-from aiohttp import ClientSession
 
 from coordinator import __version__, control
 from coordinator.config import Config
 from coordinator.config.state_dir import CONTROL_SOCKET, default_state_dir
 from coordinator.core.lease import HolderState
+from coordinator.core.model import Outcome
 from coordinator.core.signals import signal_number
 from coordinator.daemon.notify import STARTED, feed_watchdog, notify
 from coordinator.daemon.preflight import Findings, preflight
@@ -27,6 +27,8 @@ from coordinator.errors import CoordinatorError
 from coordinator.gateway import Gateway
 from coordinator.gpu import assign
 from coordinator.leases import (
+    Journal,
+    JournalEntry,
     Lease,
     LeaseKeeper,
     Leases,
@@ -47,8 +49,9 @@ from coordinator.supervisor.outputs import Outputs
 from coordinator.supervisor.pool import PREEMPTED_EXIT_CODE, Pool, PoolSettings
 from coordinator.supervisor.shims import Shims
 from coordinator.supervisor.slot import Services, SlotSettings, training_environment
+from coordinator.supervisor.stays import Stay, StayFiles
 from coordinator.supervisor.sweep import SweepWatch
-from coordinator.supervisor.undelivered import load_undelivered, save_undelivered
+from coordinator.supervisor.undelivered import load_undelivered, save_undelivered, train_command
 from coordinator.supervisor.views import Names, Views
 from coordinator.telemetry import Telemetry, configure
 
@@ -122,15 +125,14 @@ class _Daemon:
         async with AsyncExitStack() as stack:
             group = await stack.enter_async_context(anyio.create_task_group())
             await group.start(watch_signals, self.config.preemption.signals, self._notice)
-            session = await stack.enter_async_context(ClientSession(trust_env=True))
             findings: Findings | None = None
             with self._preparing:
                 log.info("daemon_started", version=__version__, pid=os.getpid(),
                          state_dir=str(self.state.root))  # fmt: skip
-                findings = await preflight(self.config, self.environ, session, self.telemetry)
+                findings = await preflight(self.config, self.environ, stack, self.telemetry)
             code = PREEMPTED_EXIT_CODE
             if findings is not None and not self._preparing.cancel_called:
-                code = await self._work(findings, session, await self._redis_url(stack))
+                code = await self._work(findings, await self._redis_url(stack))
             log.info("daemon_stopped", exit_code=code)
             group.cancel_scope.cancel()
         return code
@@ -146,26 +148,41 @@ class _Daemon:
             return self.config.redis.url
         return await stack.enter_async_context(embedded_redis(self.state.root))
 
-    async def _work(self, findings: Findings, session: ClientSession, url: str) -> int:
+    async def _work(self, findings: Findings, url: str) -> int:
         changed = Level()
         leases = self._leases(findings, url)
         history = History(self.state.history)
         await anyio.to_thread.run_sync(history.load)
         await anyio.to_thread.run_sync(prune_outputs, self.state.outputs)
+        files = StayFiles(self.state.stays, self.state.exits)
+        stays = await anyio.to_thread.run_sync(files.load)
+        claimed = await self._claimed_only(stays)
+        leases.adopt([stay.token for stay in stays],
+                     {entry.token: Outcome.LOST_CLAIM for entry in claimed})  # fmt: skip
         sweep = SweepWatch(findings.account, findings.sweep, findings.sweep_state, changed)
-        endings = Endings(node=self.node, sweep=findings.sweep, account=findings.account, leases=leases,
-                          history=history, changed=changed)  # fmt: skip
-        agents = Agents(self._agent_settings(findings), changed)
+        endings = Endings(
+            node=self.node,
+            sweep=findings.sweep,
+            account=findings.account,
+            leases=leases,
+            history=history,
+            stays=files,
+            changed=changed,
+        )
+        agents = Agents(self._agent_settings(findings), changed, sweep.ended)
         claims = Claims(self.config.sweep.poll_seconds, sweep.ended, agents.discard)
+        for entry in claimed:
+            claims.put_back(train_command(entry.claim))
         for command in await load_undelivered(self.state.undelivered):
             claims.put_back(command)
         shims = Shims(self.state.shim_socket)
         services = Services(agents, claims, shims, leases, changed, endings.begin)
-        gateway = Gateway(findings.login.base_url, session, agents,
+        gateway = Gateway(findings.login.base_url, findings.session, agents,
                           [sys.executable, "-I", "-S", str(SHIM)])  # fmt: skip
         agents.address = gateway.address
-        pool = Pool(self._pool_settings(findings), self._slot_settings(findings), services, sweep,
-                    endings)  # fmt: skip
+        pool = Pool(self._pool_settings(findings), self._slot_settings(findings, files), services,
+                    sweep, endings)  # fmt: skip
+        pool.adopt(stays)
         self.pool = pool
         views = Views(self._names(findings, url), pool, history)
         async with anyio.create_task_group() as group:
@@ -190,6 +207,12 @@ class _Daemon:
         if agents.fatal is not None:
             raise AgentsFailError(agents.fatal)
         return code
+
+    async def _claimed_only(self, stays: Sequence[Stay]) -> list[JournalEntry]:
+        """Runs that the last daemon claimed and never started: the server waits for them."""
+        started = {stay.token for stay in stays}
+        entries, _ = await anyio.to_thread.run_sync(Journal(self.state.journal).load)
+        return [e for e in entries if e.token not in started and e.state != "releasing"]
 
     # --- settings -----------------------------------------------------------------------------
     def _leases(self, findings: Findings, url: str) -> Leases:
@@ -242,7 +265,7 @@ class _Daemon:
             preempt_signal=signal_number(preemption.signals.get("SIGTERM", "SIGTERM")),
         )
 
-    def _slot_settings(self, findings: Findings) -> SlotSettings:
+    def _slot_settings(self, findings: Findings, files: StayFiles) -> SlotSettings:
         pool = self.config.pool
         # What the agent was given only to reach us is taken back before the training starts.
         back: dict[str, str | None] = {"WANDB_BASE_URL": self.environ.get("WANDB_BASE_URL")}
@@ -256,7 +279,7 @@ class _Daemon:
             start_seconds=pool.start_seconds,
             linger_seconds=pool.linger_seconds,
             poll_seconds=self.config.sweep.poll_seconds,
-            exit_dir=self.state.exits,
+            stays=files,
             environment=training_environment(back, self.config.sweep.resume, gpus),
         )
 

@@ -5,6 +5,7 @@ by agents that fail later.
 """
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -19,7 +20,7 @@ from coordinator.core.model import SweepPath, SweepState
 from coordinator.errors import ConfigError
 from coordinator.gpu import visible_gpus
 from coordinator.telemetry import Telemetry
-from coordinator.wandb_account import Account, AgentCommand, Login, find_login, probe
+from coordinator.wandb_account import Account, AgentCommand, Login, find_login, probe, proxy_for
 from coordinator.wandb_account.questions import UpstreamUnreachableError
 
 log = structlog.get_logger()
@@ -34,6 +35,7 @@ class Findings:
     sweep: SweepPath
     workdir: Path
     login: Login
+    session: ClientSession
     account: Account
     command: AgentCommand
     sweep_state: SweepState
@@ -42,15 +44,21 @@ class Findings:
 
 
 async def preflight(
-    config: Config, environ: Mapping[str, str], session: ClientSession, telemetry: Telemetry
+    config: Config, environ: Mapping[str, str], stack: AsyncExitStack, telemetry: Telemetry
 ) -> Findings:
-    """Ask everything. Raises UserError or PeerError with one line for the user."""
+    """Ask everything; what stays open is closed by `stack`.
+
+    Raises UserError or PeerError with one line for the user.
+    """
     if not config.sweep.path:
         raise ConfigError("--sweep", "is missing; name the sweep as ENTITY/PROJECT/SWEEP_ID")
     sweep = SweepPath.parse(config.sweep.path)
     workdir = await _workdir(config)
     login = await anyio.to_thread.run_sync(find_login, environ, workdir)
     telemetry.register_secret(login.api_key)
+    session = await stack.enter_async_context(
+        ClientSession(proxy=proxy_for(login.base_url, environ))
+    )
     account = Account(login, session)
     state = await _sweep_state(account, sweep, config.sweep.connect_seconds)
     if state.is_over:
@@ -59,7 +67,15 @@ async def preflight(
     command = await probe(config.sweep.wandb, environ, workdir)
     gpus = await anyio.to_thread.run_sync(visible_gpus, environ)
     return Findings(
-        sweep, workdir, login, account, command, state, tuple(gpus), _slots(config, len(gpus))
+        sweep=sweep,
+        workdir=workdir,
+        login=login,
+        session=session,
+        account=account,
+        command=command,
+        sweep_state=state,
+        gpus=tuple(gpus),
+        slots=_slots(config, len(gpus)),
     )
 
 

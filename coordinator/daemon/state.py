@@ -43,6 +43,11 @@ class StateDir:
         return self.root / "exits"
 
     @property
+    def stays(self) -> Path:
+        """Trainings that live, for a restarted daemon to adopt."""
+        return self.root / "stays"
+
+    @property
     def journal(self) -> Path:
         """Lease tokens."""
         return self.root / "leases"
@@ -67,7 +72,7 @@ def claim_state_dir(root: Path) -> tuple[StateDir, int]:
     if len(os.fsencode(state.shim_socket)) > LONGEST_SOCKET_PATH:
         raise StateDirError(root, f"is too long for a unix socket ({LONGEST_SOCKET_PATH} bytes)")
     try:
-        for folder in (root, state.outputs, state.exits, state.journal):
+        for folder in (root, state.outputs, state.exits, state.stays, state.journal):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(root / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

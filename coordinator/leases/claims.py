@@ -87,8 +87,15 @@ class Claims:
 
     async def acquire(self, claim: Claim) -> Lease | Dropped:
         """See `api.Leases.acquire`."""
-        if self._over:
-            raise PeerError("the lease keeper is closing")
+        while True:
+            if self._over:
+                raise PeerError("the lease keeper is closing")
+            result = await self._claim(claim)
+            if result is not None:
+                return result
+
+    async def _claim(self, claim: Claim) -> Lease | Dropped | None:
+        """One token's way; None when its lease was lost again before it could be handed out."""
         entry = JournalEntry.of(claim, uuid4().hex)
         talk = Negotiation(
             claim,
@@ -114,17 +121,26 @@ class Claims:
         _tell_dropped(claim, result)
         return result
 
-    async def _hold(self, entry: JournalEntry, won: Won) -> Lease:
-        """Renewals begin before the journal knows the fence: the token alone suffices there."""
+    async def _hold(self, entry: JournalEntry, won: Won) -> Lease | None:
+        """Renewals begin before the journal knows the fence: the token alone suffices there.
+
+        So this write need not outlive a power cut, which no training does; a sync here would be
+        paid by every start. A slow disk may still take longer than the lease lasts, so its state
+        is looked at again.
+        """
         held = msgspec.structs.replace(entry, state="held", fence=won.fence)
-        self._holdings.add(Holding(held.lease, held.claim, won.sent_seconds))
-        await self._write(held)
+        holding = Holding(held.lease, held.claim, won.sent_seconds, handed_out=False)
+        self._holdings.add(holding)
+        await self._write(held, durable=False)
+        if not self._holdings.hand_out(holding, boottime_seconds()):
+            await self._give_back(entry, asked=True)
+            return None
         fields = {"run_id": entry.run_id, "slot": entry.slot, "fence": won.fence}
         if won.why == "takeover":
             log.warning("lease_taken_over", kind=entry.kind, **fields)
         else:
             log.info("lease_acquired", kind=entry.kind, **fields)
-        return held.lease
+        return holding.lease
 
     async def _give_back(self, entry: JournalEntry, *, asked: bool) -> None:
         """A claim that came to nothing: what Redis may know of it is released."""
@@ -178,9 +194,9 @@ class Claims:
         while not await self._write(entry):  # noqa: ASYNC110 - nobody announces a disk's space
             await anyio.sleep(jittered(self._settings.renew_seconds / 4))
 
-    async def _write(self, entry: JournalEntry) -> bool:
+    async def _write(self, entry: JournalEntry, *, durable: bool = True) -> bool:
         try:
-            await anyio.to_thread.run_sync(self._journal.put, entry)
+            await anyio.to_thread.run_sync(self._journal.put, entry, durable)
         except OSError as error:
             log.error("lease_journal_failed", run_id=entry.run_id, problem=str(error))
             return False

@@ -29,12 +29,16 @@ STOPS: Final = frozenset({HolderState.LOST, HolderState.FREED, HolderState.SURRE
 
 @dataclass(slots=True)
 class Holding:
-    """One lease that is held; `sent_seconds` is when its last good renewal was sent."""
+    """One lease that is held; `sent_seconds` is when its last good renewal was sent.
+
+    Until it is `handed_out` no training can run under it, so there is nothing to stop.
+    """
 
     lease: Lease
     claim: Claim
     sent_seconds: float
     state: HolderState = HolderState.HELD
+    handed_out: bool = True
 
 
 class Holdings:
@@ -68,6 +72,13 @@ class Holdings:
     def leases(self) -> list[Lease]:
         """Everything that is held, lost leases included until they are forgotten."""
         return [holding.lease for holding in self._by_token.values()]
+
+    def hand_out(self, holding: Holding, now_seconds: float) -> bool:
+        """Whether a training may start under it now; from then on its end is told."""
+        standing = holding.state in {HolderState.HELD, HolderState.UNCERTAIN}
+        fresh = now_seconds - holding.sent_seconds < self._settings.ttl_seconds
+        holding.handed_out = standing and fresh
+        return holding.handed_out
 
     def renewable(self) -> list[Lease]:
         """What the next renewal asks for."""
@@ -109,7 +120,7 @@ class Holdings:
         before, holding.state = holding.state, step(holding.state, event)
         if before is not holding.state:
             _tell(holding, before)
-            if holding.state in STOPS:
+            if holding.state in STOPS and holding.handed_out:
                 self._on_stop(holding.lease, holding.state)
 
 
@@ -125,6 +136,8 @@ def _tell(holding: Holding, before: HolderState) -> None:
             log.warning("lease_freed", **fields)
         case HolderState.SURRENDERED:
             log.warning("lease_surrendered", **fields)
+        case HolderState.RELEASED:
+            pass  # told when Redis has answered
         case HolderState.HELD if before is HolderState.EXPIRED_LOCAL:
             log.info("lease_renewed_late", **fields)
         case _:

@@ -1,7 +1,8 @@
 """The journal: every token on disk before a request bears it, until its release is answered.
 
 Owns the files `TOKEN.json` in one directory, each written whole (new file, fsync, rename, fsync of
-the directory). It must never talk to Redis. All methods block: async callers use a thread.
+the directory; without the syncs where a power cut does not matter). It must never talk to Redis.
+All methods block: async callers use a thread.
 """
 
 import os
@@ -75,17 +76,19 @@ class Journal:
                 broken.append(path)
         return entries, broken
 
-    def put(self, entry: JournalEntry) -> None:
-        """On disk when it returns. Raises OSError."""
+    def put(self, entry: JournalEntry, durable: bool = True) -> None:
+        """Written when it returns, and safe from a power cut if `durable`. Raises OSError."""
         path = self._path(entry.token)
         part = path.with_suffix(".part")
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(msgspec.json.encode(entry))
             file.flush()
-            os.fsync(handle)
+            if durable:
+                os.fsync(handle)
         part.replace(path)
-        self._sync_directory()
+        if durable:
+            self._sync_directory()
 
     def remove(self, token: str) -> None:
         """Forget `token`. Not synced: an entry that returns is only released once more."""

@@ -80,6 +80,7 @@ class Negotiation:
         with wakeups.waiter(self.claim.run_id) as waiter:
             while True:
                 if self.closed:
+                    await anyio.lowlevel.checkpoint()  # a claim that is cancelled too learns that
                     raise PeerError("the lease keeper is closing")
                 waiter.rearm()
                 sent = boottime_seconds()

@@ -6,6 +6,7 @@ never decide: an exchange that fails has an unknown outcome, which is the caller
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -35,6 +36,7 @@ TROUBLE: Final = (redis_errors.RedisError, OSError, TimeoutError)
 """What an exchange can fail with. None of these is ever a reason to stop a training."""
 CHUNK: Final = 128
 """Leases renewed in one call: 100 take 0.5 ms, and a script holds up everybody else (LEASES)."""
+_BROKEN_AT_MOST: Final = 2
 _T = TypeVar("_T")
 _DAY: Final = 86_400.0
 _REGISTRY: Final = 30 * _DAY
@@ -44,14 +46,14 @@ _PAGE: Final = 500
 
 
 async def once_more(call: Callable[[], Awaitable[_T]]) -> _T:
-    """`call()`, and again at once if its connection broke: an idle one may have been dead for long.
+    """`call()`, and again at once if its connection broke: idle ones may have been dead for long.
 
     Only for what may run twice at any later time: a renewal, a list. An acquire may not.
     """
-    try:
-        return await call()
-    except redis_errors.ConnectionError:
-        return await call()
+    for _ in range(_BROKEN_AT_MOST):
+        with suppress(redis_errors.ConnectionError):
+            return await call()
+    return await call()
 
 
 def _ms(seconds: float) -> int:

@@ -56,6 +56,7 @@ class Agent:
         """Runs that the server told this agent to stop."""
         self.dismissed = False
         self.gone = anyio.Event()
+        self._old_pid: int | None = None
         self._mail: bytes | None = None
         self._mail_came = anyio.Event()
         self._held = False
@@ -63,8 +64,13 @@ class Agent:
 
     @property
     def pid(self) -> int | None:
-        """Process ID once started."""
-        return self.child.pid if self.child else None
+        """Process ID once started; of an agent that died with an earlier daemon, its old one."""
+        return self.child.pid if self.child else self._old_pid
+
+    def adopt(self, pid: int | None, run_id: str) -> None:
+        """Stand for an agent that is gone, whose training goes on."""
+        self.state, self._old_pid, self.run_id = AgentState.GONE, pid, run_id
+        self.gone.set()
 
     async def hold(self, beat: IdleBeat) -> bytes:
         """Answer one idle heartbeat: with the command that comes while we hold it, or nothing."""

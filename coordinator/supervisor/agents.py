@@ -48,9 +48,13 @@ class AgentSettings:
 class Agents:
     """See the module. Implements `gateway.Desk`."""
 
-    def __init__(self, settings: AgentSettings, changed: Level) -> None:
+    def __init__(
+        self, settings: AgentSettings, changed: Level, refused: Callable[[], None]
+    ) -> None:
         self._settings = settings
         self._changed = changed
+        self._refused = refused
+        """Called when the server takes an agent on no more: the sweep may be over."""
         self._by_token: dict[str, Agent] = {}
         self._count = _highest(settings.output_dir)
         self._failures = 0
@@ -225,6 +229,7 @@ class Agents:
         agent = self._by_token[token]
         words = wire.error_text(reply.body)
         log.warning("agent_refused", agent=agent.number, status=reply.status, reason=words)
+        self._refused()
 
     def ordered(self, token: str, orders: Orders) -> None:
         """The server has given orders to an agent with a run."""

@@ -7,6 +7,7 @@ node can go on. The outcome may need the server's view of the run; the slot does
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 import msgspec
 import structlog
 
@@ -18,6 +19,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.leases import Leases
 from coordinator.supervisor.history import History
 from coordinator.supervisor.level import Level
+from coordinator.supervisor.stays import StayFiles
 from coordinator.supervisor.training import Training, utc_now
 from coordinator.wandb_account import Account
 
@@ -43,6 +45,7 @@ class Endings:
         account: Account,
         leases: Leases,
         history: History,
+        stays: StayFiles,
         changed: Level,
     ) -> None:
         self._node = node
@@ -50,6 +53,7 @@ class Endings:
         self._account = account
         self._leases = leases
         self._history = history
+        self._stays = stays
         self._changed = changed
         self._pending: set[Training] = set()
         self.group: TaskGroup | None = None
@@ -78,6 +82,7 @@ class Endings:
             with anyio.CancelScope(shield=True):
                 await self._release(training)
                 await self._record(training)
+                await anyio.to_thread.run_sync(self._stays.remove, training.claim)
         finally:
             self._pending.discard(training)
             self.linger(training)

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from coordinator.control import LogLine
+from coordinator.core.protocol import LogLine
 from coordinator.errors import UserError
 from coordinator.supervisor.pool import Pool
 from coordinator.supervisor.training import Training

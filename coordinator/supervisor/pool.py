@@ -4,6 +4,7 @@ Owns desired state (number of slots, paused, draining, stopping) and the slots. 
 of `core.reconcile`; here they are carried out. It must never end while a training of it lives.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -30,6 +31,7 @@ from coordinator.core.signals import signal_name
 from coordinator.process import tree
 from coordinator.supervisor.endings import Endings
 from coordinator.supervisor.slot import Services, Slot, SlotSettings
+from coordinator.supervisor.stays import Stay
 from coordinator.supervisor.sweep import SweepWatch
 from coordinator.supervisor.training import Training
 
@@ -80,6 +82,7 @@ class Pool:
         self._slot_settings = slot_settings
         self._escalation = Escalation(settings.storm_seconds)
         self._preempted = False
+        self._adopted: dict[int, Stay] = {}
         self._group: TaskGroup | None = None
 
     # --- what is -------------------------------------------------------------------------------
@@ -180,6 +183,8 @@ class Pool:
             self.services.agents.group = self._group
             self._group.start_soon(self._tick)
             self._group.start_soon(self._reap)
+            for number in list(self._adopted):
+                self._do(AddSlot(number))
             while (code := self._finished()) is None:
                 self._reconcile()
                 await self.services.changed.wait()
@@ -254,9 +259,15 @@ class Pool:
             grace = self.settings.grace_seconds if mode is DownMode.PREEMPT else 0.0
             slot.training.preempt(self.settings.preempt_signal, grace)
 
+    def adopt(self, stays: Sequence[Stay]) -> None:
+        """Take over what earlier daemons of this node started; call it before `run`."""
+        self._adopted = {stay.slot: stay for stay in stays}
+
     async def _serve(self, slot: Slot) -> None:
         log.info("slot_added", slot=slot.number)
         self.services.changed.bump()
+        if (stay := self._adopted.pop(slot.number, None)) is not None:
+            await slot.adopt(stay)
         while slot.retiring is None:
             if self._claiming:
                 await slot.turn()

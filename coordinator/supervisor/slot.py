@@ -4,11 +4,13 @@ Owns the path of a run through this node. A fetched command leaves it in one of 
 dropped for a reason, put back, or handed to the other nodes. Never otherwise.
 """
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import structlog
 
 from coordinator.core.model import CommandKind, DownMode, Outcome, SlotState
@@ -19,12 +21,14 @@ from coordinator.supervisor.agents import Agents
 from coordinator.supervisor.claims import Claims
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.shims import ShimLink, Shims
+from coordinator.supervisor.stays import Stay, StayFiles, stay_of
 from coordinator.supervisor.training import Order, Training, utc_now
 
 log = structlog.get_logger()
 
 START_ATTEMPTS = 3
 """Agents that may be tried for one command before it is given to others."""
+SHIM_LOOK_SECONDS = 0.5
 FREED_SECONDS = 5.0
 """A release that takes longer goes on in the background (the journal keeps it)."""
 
@@ -36,7 +40,7 @@ class SlotSettings:
     start_seconds: float
     linger_seconds: float
     poll_seconds: float
-    exit_dir: Path
+    stays: StayFiles
     environment: Callable[[CommandKind, int], dict[str, str | None]]
     """Changes to the environment of a training, from its kind and slot number."""
 
@@ -89,6 +93,8 @@ class Slot:
         """The state as people see it."""
         if self.training is None or self.state is not SlotState.RUNNING:
             return self.state
+        if self.training.pid is None:
+            return SlotState.STARTING
         if self.training.exited:
             return SlotState.CLOSING
         return SlotState.STOPPING if self.training.stopping else SlotState.RUNNING
@@ -100,6 +106,36 @@ class Slot:
         if ready is not None:
             await self._train(ready)
         self._become(SlotState.IDLE)
+
+    async def adopt(self, stay: Stay) -> None:
+        """See a training through that an earlier daemon of this node started."""
+        agent = Agent(0, stay.agent_token, Path(stay.output))
+        agent.adopt(stay.agent_pid, stay.run_id)
+        training = Training(self.number, stay.train_command, stay.lease, agent,
+                            claim=stay.claim, began=stay.began)  # fmt: skip
+        self._take(training)
+        link = await self._reconnected(stay)
+        if link is not None:
+            await training.go_on(link)
+        if training.status is None:
+            stays = self._settings.stays
+            await training.clear_away(await anyio.to_thread.run_sync(stays.exit_of, stay.claim))
+        self._leave(training)
+
+    async def _reconnected(self, stay: Stay) -> ShimLink | None:
+        """The shim's new connection; None when it is gone first."""
+        async with anyio.create_task_group() as group:
+            found: list[ShimLink] = []
+
+            async def await_shim() -> None:
+                found.append(await self._services.shims.expect(stay.agent_token, stay.run_id))
+                group.cancel_scope.cancel()
+
+            group.start_soon(await_shim)
+            while await anyio.to_thread.run_sync(lambda: stay.shim_lives):  # noqa: ASYNC110
+                await anyio.sleep(SHIM_LOOK_SECONDS)
+            group.cancel_scope.cancel()
+        return found[0] if found else None
 
     async def _claim(self) -> Ready | None:
         self._become(SlotState.CLAIMING)
@@ -208,17 +244,28 @@ class Slot:
             await self._services.leases.release(lease.token, Outcome.LOST_CLAIM)
 
     async def _train(self, ready: Ready) -> None:
-        settings, services = self._settings, self._services
-        training = Training(self.number, ready.command, ready.lease, ready.agent, ready.link)
-        self.training = training
-        self._become(SlotState.RUNNING, training.run_id)
+        settings = self._settings
+        training = Training(self.number, ready.command, ready.lease, ready.agent,
+                            claim=secrets.token_hex(8), began=utc_now())  # fmt: skip
+        self._take(training)
+        stay = stay_of(training, ready.link.hello.pid)
+        try:
+            await anyio.to_thread.run_sync(settings.stays.put, stay)
+        except OSError as error:  # it only cannot be adopted then
+            log.warning("stay_not_written", run_id=training.run_id, error=error.strerror)
         env = settings.environment(ready.command.kind, self.number)
         env["COORDINATOR_RUN_FENCE"] = str(ready.lease.fence)
-        try:
-            await training.run(Order(env, settings.linger_seconds, settings.exit_dir))
-        finally:
-            self.training, self.agent = None, None
-        services.ended(training)
+        exit_file = settings.stays.exit_file(training.claim)
+        await training.run(ready.link, Order(env, settings.linger_seconds, exit_file))
+        self._leave(training)
+
+    def _take(self, training: Training) -> None:
+        self.training, self.agent = training, training.agent
+        self._become(SlotState.RUNNING, training.run_id)
+
+    def _leave(self, training: Training) -> None:
+        self.training, self.agent = None, None
+        self._services.ended(training)
 
     def _become(self, state: SlotState, run_id: str | None = None) -> None:
         self.state, self.since, self.run_id = state, utc_now(), run_id

@@ -5,7 +5,6 @@ tree. It must never report the tree gone while a process of it lives.
 """
 
 import os
-import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +36,7 @@ from coordinator.process import tree
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.shims import ShimLink
+from coordinator.supervisor.stays import Exit
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -58,22 +58,29 @@ class Order:
 
     env: dict[str, str | None]
     linger_seconds: float
-    exit_dir: Path
+    exit_file: Path
 
 
 class Training:
     """See the module."""
 
     def __init__(
-        self, slot: int, command: TrainCommand, lease: Lease, agent: Agent, link: ShimLink
+        self,
+        slot: int,
+        command: TrainCommand,
+        lease: Lease,
+        agent: Agent,
+        *,
+        claim: str,
+        began: str,
     ) -> None:
         self.slot = slot
         self.command = command
         self.lease = lease
         self.agent = agent
-        self.claim = secrets.token_hex(8)
+        self.claim = claim
         """Marks every process of this stay through its environment."""
-        self.began = utc_now()
+        self.began = began
         self.pid: int | None = None
         self.status: int | None = None
         self.error = ""
@@ -81,7 +88,7 @@ class Training:
         self.fenced = False
         self.killed = False
         self.changed = Level()
-        self._link = link
+        self._link: ShimLink | None = None
         self._kill_at: float | None = None
         self._gone = False
         self._group: TaskGroup | None = None
@@ -142,23 +149,41 @@ class Training:
         )
 
     # --- the stay -----------------------------------------------------------------------------
-    async def run(self, order: Order) -> None:
+    async def run(self, link: ShimLink, order: Order) -> None:
         """Start the training and return when no process of it is left."""
+        env = order.env | {tree.CLAIM_VARIABLE: self.claim}
+        await self._see_through(link, Go(env, order.linger_seconds, str(order.exit_file)))
+
+    async def go_on(self, link: ShimLink) -> None:
+        """Take over a training that an earlier daemon started; returns when its tree is gone."""
+        self.pid, self.status = link.hello.child_pid, link.hello.status
+        log.info("run_adopted", **self._facts(), pid=self.pid, fence=self.lease.fence)
+        await self._see_through(link, None)
+
+    async def clear_away(self, exit_: Exit | None) -> None:
+        """End what is left of a training whose shim is gone; `exit_` as the shim wrote it."""
+        if exit_ is not None:
+            self.pid, self.status = exit_.pid, exit_.status
+        else:  # it was killed with its shim
+            self.pid = self.pid or 0
+        await self._sweep("shim_gone")
+
+    async def _see_through(self, link: ShimLink, first: ShimTold | None) -> None:
+        self._link = link
         async with anyio.create_task_group() as self._group:
             self._group.start_soon(self._enforce)
             try:
-                await self._talk(order)
+                await self._talk(link, first)
             finally:
-                self._link.closed.set()
+                link.closed.set()
             if not self._gone:
                 await self._sweep("shim_lost")
             self._group.cancel_scope.cancel()
 
-    async def _talk(self, order: Order) -> None:
-        env = order.env | {tree.CLAIM_VARIABLE: self.claim}
-        exit_file = str(order.exit_dir / f"{self.claim}.json")
-        await self._link.send(Go(env, order.linger_seconds, exit_file))
-        async for message in self._link.messages():
+    async def _talk(self, link: ShimLink, first: ShimTold | None) -> None:
+        if first is not None:
+            await link.send(first)
+        async for message in link.messages():
             self._heard(message)
             self.changed.bump()
             if self._gone:
@@ -193,7 +218,7 @@ class Training:
                 await self.changed.wait()
         self.killed = not self.exited
         log.warning("tree_killed", **self._facts(), pid=self.pid, fenced=self.fenced)
-        await self._link.send(KillTree())
+        self._tell(KillTree())
         await anyio.sleep(SHIM_KILL_SECONDS)
         await self._sweep("shim_stuck")
 
@@ -209,7 +234,7 @@ class Training:
         log.warning("tree_swept", **self._facts(), killed=killed, reason=why)
 
     def _tell(self, message: ShimTold) -> None:
-        if self._group is not None:
+        if self._group is not None and self._link is not None:
             self._group.start_soon(self._link.send, message)
 
     def _facts(self) -> dict[str, object]:

@@ -14,8 +14,16 @@ import structlog
 
 from coordinator.core import wire
 from coordinator.core.wire import TrainCommand
+from coordinator.leases import Claim
 
 log = structlog.get_logger()
+
+
+def train_command(claim: Claim) -> TrainCommand:
+    """The command of a claim that was journalled, as the server had given it."""
+    raw = {"type": claim.kind.value, "run_id": claim.run_id, "program": claim.program,
+           "args": dict(claim.args)}  # fmt: skip
+    return TrainCommand(claim.kind, claim.run_id, claim.program, claim.args, raw)
 
 
 async def load_undelivered(path: Path) -> list[TrainCommand]:

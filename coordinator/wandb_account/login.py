@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from coordinator.errors import UserError
 
@@ -64,6 +65,19 @@ def find_login(environ: Mapping[str, str], workdir: Path) -> Login:
     if not found:
         raise NoApiKeyError(base_url)
     return Login(base_url, found, key_from_environment=False)
+
+
+def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
+    """The HTTP proxy that the environment names for W&B, as curl and requests read it.
+
+    Only the proxy: credentials from netrc must never be added to what agents send.
+    """
+    parts = urlsplit(base_url)
+    named = {name.lower(): value for name, value in environ.items()}
+    exempt = {"no": named.get("no_proxy", "")}
+    if parts.hostname is None or proxy_bypass_environment(parts.netloc, exempt):
+        return None
+    return named.get(f"{parts.scheme}_proxy") or named.get("all_proxy") or None
 
 
 def _home(environ: Mapping[str, str]) -> Path:

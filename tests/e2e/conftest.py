@@ -11,6 +11,13 @@ from tests.support.node import Node
 from tests.support.redis import redis_program
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real agents wait five seconds here and there; a loaded machine makes that a minute."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture
 def emulator(tmp_path: Path) -> Iterator[Emulator]:
     """A W&B backend of default behaviour."""

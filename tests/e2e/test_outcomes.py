@@ -35,7 +35,7 @@ def test_a_training_that_ends_by_itself(
     sweep = emulator.create_sweep(sweep_config(1, seconds=0.3, **parameters))
     node = make_node(sweep, "--slots", "1").start()
 
-    view = wait_until("the run has ended", lambda: ended(node), 90)
+    view = wait_until("the run has ended", lambda: ended(node), 180)
 
     assert (view["outcome"], view["exit_code"], view["signal"]) == (outcome, exit_code, signal)
     assert node.events("run_ended")[0]["outcome"] == outcome
@@ -82,7 +82,7 @@ def test_a_slot_is_free_only_when_the_last_process_is_gone(
     sweep = emulator.create_sweep(sweep_config(1, seconds=0.3, children=2))
     node = make_node(sweep, "--slots", "1", "--set", "pool.linger_seconds=2").start()
 
-    wait_until("the main process has ended", lambda: node.events("run_exited"), 90)
+    wait_until("the main process has ended", lambda: node.events("run_exited"), 180)
     children = node.records("begin")[0]["children"]
     if not node.events("tree_gone"):
         assert node.status()["slots"][0]["state"] in {"closing", "idle", "claiming"}
@@ -100,7 +100,7 @@ def test_a_command_that_does_not_exist_fails_in_words(
     sweep = emulator.create_sweep(sweep_config(1, ["/no/such/program", "${args}"]))
     node = make_node(sweep, "--slots", "1").start()
 
-    view = wait_until("the run has ended", lambda: ended(node), 90)
+    view = wait_until("the run has ended", lambda: ended(node), 180)
 
     assert (view["outcome"], view["exit_code"]) == ("failed", 127)
     assert "No such file or directory" in str(view["detail"])

@@ -15,7 +15,7 @@ def pids(node: Node) -> dict[int, int]:
 def test_scaling_touches_no_survivor_and_lowering_drains(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
-    config = sweep_config(12, seconds=25.0, on_term="save")
+    config = sweep_config(12, seconds=600.0, on_term="save")
     node = make_node(emulator.create_sweep(config), "--slots", "1").start()
     node.wait_running(1)
     before = pids(node)
@@ -30,7 +30,10 @@ def test_scaling_touches_no_survivor_and_lowering_drains(
         "two slots are to go", lambda: sum(s["draining"] for s in node.status()["slots"]) == 2
     )
     leaving = {slot["slot"] for slot in node.status()["slots"] if slot["draining"]}
-    wait_until("two slots are left", lambda: len(node.status()["slots"]) == 2, 90)
+    assert pids(node) == at_four, "draining slots train on"
+    assert node.records("signal") == []
+    node.release()
+    wait_until("two slots are left", lambda: len(node.status()["slots"]) == 2, 180)
     assert node.records("signal") == []
     ended = {view["pid"]: view["outcome"] for view in node.runs() if view["ended"]}
     assert {ended.get(at_four[slot]) for slot in leaving} == {"finished"}
@@ -47,12 +50,13 @@ def test_scaling_touches_no_survivor_and_lowering_drains(
 def test_drain_finishes_what_runs_and_takes_nothing_new(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
-    sweep = emulator.create_sweep(sweep_config(6, seconds=4.0))
+    sweep = emulator.create_sweep(sweep_config(6, seconds=600.0))
     node = make_node(sweep, "--slots", "2").start()
     node.wait_running(2)
 
     node.ctl("drain")
-    node.ctl("wait", "--for", "drained", "--timeout", "60")
+    node.release()
+    node.ctl("wait", "--for", "drained", "--timeout", "120")
     begun = len(node.records("begin"))
     assert [view["outcome"] for view in node.runs()] == ["finished"] * begun
     assert begun < 6
@@ -64,7 +68,7 @@ def test_drain_finishes_what_runs_and_takes_nothing_new(
     node.ctl("pause")
     wait_until("paused", lambda: node.status()["state"] == "paused")
     node.ctl("resume")
-    wait_until("all runs are trained", lambda: len(node.records("end")) == 6, 90)
+    wait_until("all runs are trained", lambda: len(node.records("end")) == 6, 180)
     node.ctl("stop")
     assert node.wait() == 0, node.tail()
     assert not node.processes()

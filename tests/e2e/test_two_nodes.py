@@ -29,7 +29,7 @@ def preempt_one_node(emulator: Emulator, make_node: MakeNode, redis_url: str) ->
     a = make_node(sweep, "--slots", "2", *shared, name="a").start()
     a.wait_running(2)
     b = make_node(sweep, "--slots", "4", *shared, name="b").start()
-    wait_until("all four runs trained", lambda: len(a.records("init")) == 4, 90)
+    wait_until("all four runs trained", lambda: len(a.records("init")) == 4, 180)
     a.send(signal.SIGTERM)
     assert a.wait() == 75, a.tail()
     assert b.wait() == 0, b.tail()

@@ -50,7 +50,7 @@ def look(emulator: Emulator, make_node: MakeNode, command: list[str] | None, *, 
         )  # fmt: skip
     else:
         node.start()
-        wait_until("the probe has looked", seen.exists, 90)
+        wait_until("the probe has looked", seen.exists, 180)
         node.ctl("stop")
         node.wait()
     found = json.loads(seen.read_text())

@@ -1,6 +1,7 @@
 """What goes wrong between a node and Redis, with real sockets, servers and signals."""
 
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from coordinator.core.model import Outcome, SweepPath
-from coordinator.leases import Dropped, DropReason, HolderState, Lease
+from coordinator.leases import Dropped, DropReason, HolderState, Journal, JournalEntry, Lease
 from coordinator.leases.keys import Keys
 from tests.leases.nodes import FAST, NO_RACE, claim, node, resume, until
 from tests.support.redis import FaultProxy, RedisServer, redis_server
@@ -180,7 +181,11 @@ async def test_a_release_that_the_stream_does_not_tell_of_is_found_by_the_timer(
 async def test_connections_that_are_reset_all_the_time_stop_nobody(
     redis: RedisServer, sweep: SweepPath, tmp_path: Path
 ) -> None:
-    async with FaultProxy(redis.socket).serve() as proxy, node(proxy.url, sweep, tmp_path) as a:
+    async with (
+        FaultProxy(redis.socket).serve() as proxy,
+        node(proxy.url, sweep, tmp_path) as a,
+        node(redis.url, sweep, tmp_path, "node-b") as b,
+    ):
         leases = []
         for number in range(10):
             leases.append(await a.held(claim(f"r{number}")))
@@ -189,7 +194,7 @@ async def test_connections_that_are_reset_all_the_time_stop_nobody(
             await a.keeper.release(lease.token, Outcome.FAILED)
             await proxy.reset_all()
         await until(lambda: a.journalled() == set())
-        assert await a.keeper.list_leases() == []
+        assert await b.keeper.list_leases() == []
         assert (a.fenced, a.stopped) == ([], [])
 
 
@@ -395,6 +400,46 @@ async def test_an_operator_frees_a_lease_and_the_holder_is_told_to_stop_once(
         assert a.fenced == []
         await a.keeper.release(lease.token, Outcome.INTERRUPTED)
         await b.held(resume("r1"))
+
+
+async def test_a_lease_that_was_lost_while_the_disk_was_slow_is_not_handed_out(
+    redis: RedisServer, sweep: SweepPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        node(redis.url, sweep, tmp_path, "node-a", PATIENT) as a,
+        redis.client() as client,
+    ):
+        entered, leave = threading.Event(), threading.Event()
+        put = Journal.put
+
+        def slow_put(journal: Journal, entry: JournalEntry, durable: bool = True) -> None:
+            if entry.state == "held" and not leave.is_set():
+                entered.set()
+                leave.wait(20)
+            put(journal, entry, durable)
+
+        monkeypatch.setattr(Journal, "put", slow_put)
+        got: list[Lease | Dropped] = []
+
+        async def first() -> None:
+            got.append(await a.keeper.acquire(claim("r1")))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first)
+            await until(entered.is_set)
+            (lost,) = a.keeper.held()
+            key = Keys(sweep).lease("r1")
+            await client.hset(key, mapping={"token": "another", "fence": lost.fence + 1})
+            await until(lambda: a.keeper._holdings.renewable() == [])
+            await client.hset(key, mapping={"state": "released"})
+            leave.set()
+        (lease,) = got
+        assert isinstance(lease, Lease)
+        assert lease.token != lost.token
+        assert lease.fence > lost.fence + 1
+        assert a.fenced == [], "no training ran under the lost lease"
+        assert a.keeper.held() == [lease]
+        await until(lambda: a.journalled() == {lease.token})
 
 
 async def test_strict_mode_stops_in_time_and_the_other_mode_does_not(

@@ -25,7 +25,7 @@ from tests.leases.model import GRACE_MS, TTL_MS, Model
 from tests.leases.virtual import FOREVER, START_MS, Virtual
 from tests.support.redis import redis_server
 
-EXAMPLES = int(os.environ.get("COORDINATOR_MODEL_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("COORDINATOR_MODEL_EXAMPLES", "100"))
 _sweeps = count()
 
 runs = st.sampled_from(["r0", "r1"])

@@ -14,6 +14,7 @@ import pytest
 
 from coordinator.core.model import Outcome, SweepPath
 from coordinator.leases import Lease, LeaseKeeper, Leases, NoLeases
+from coordinator.leases.clock import boottime_seconds
 from coordinator.leases.keys import Keys
 from tests.leases.nodes import FAST, claim, resume, until
 from tests.support.redis import RedisServer, redis_server
@@ -21,8 +22,10 @@ from tests.support.redis import RedisServer, redis_server
 pytestmark = pytest.mark.anyio
 
 RUNS = 8
-HASTY = replace(FAST, race_window_seconds=0.0, handoff_seconds=0.0)
-"""A conflict with a living holder ends at once, so that a round takes no longer than a wait."""
+HASTY = replace(
+    FAST, ttl_seconds=8.5, renew_seconds=2.5, race_window_seconds=0.0, handoff_seconds=0.0
+)
+"""A conflict with a living holder ends at once; renewals leave time for damage between them."""
 
 
 @dataclass
@@ -68,6 +71,10 @@ async def wiped_and_handed_out_again(
             assert isinstance(lease, Lease)
             judge.begin(lease)
             held.append(lease)
+        if isinstance(first, LeaseKeeper):
+            kicked = boottime_seconds()
+            first._renewer.kick()
+            await until(lambda: boottime_seconds() - first.health().since_seconds > kicked)
         await client.flushall()
 
         async def claim_again(number: int) -> None:
@@ -133,7 +140,7 @@ async def test_without_leases_every_run_overlaps(sweep: SweepPath, tmp_path: Pat
 async def test_hand_overs_under_a_racy_server_and_restarts_of_redis_make_no_overlap(
     sweep: SweepPath, tmp_path: Path
 ) -> None:
-    """Runs go round between four claimants of two nodes while Redis dies twice without its data."""
+    """Runs go round between four claimants of two nodes while Redis dies and loses its data."""
     judge, rounds = Judge(), 0
     settings = replace(FAST, race_window_seconds=0.1, handoff_seconds=0.5)
     async with redis_server(tmp_path) as server:
@@ -141,7 +148,8 @@ async def test_hand_overs_under_a_racy_server_and_restarts_of_redis_make_no_over
             LeaseKeeper(server.url, sweep, name, settings, tmp_path / name, judge.end)
             for name in ("node-a", "node-b")
         ]
-        async with anyio.create_task_group() as tasks:
+        async with server.client() as client, anyio.create_task_group() as tasks:
+            await client.set(Keys(sweep).epoch, 1)
             for keeper in nodes:
                 await tasks.start(keeper.run)
 
@@ -158,11 +166,9 @@ async def test_hand_overs_under_a_racy_server_and_restarts_of_redis_make_no_over
 
             for slot in range(4):
                 tasks.start_soon(work, nodes[slot % 2], slot)
-            for _ in range(2):
-                before = rounds
-                await until(lambda before=before: rounds >= before + 10, 60)  # type: ignore[misc]
-                await server.kill()
-                await server.start()
+            await until(lambda: rounds >= 10, 60)
+            await server.kill()
+            await server.start()
             before = rounds
             await until(lambda: rounds >= before + 10, 60)
             tasks.cancel_scope.cancel()

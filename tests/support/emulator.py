@@ -46,7 +46,7 @@ _HEARTBEAT: Final = """mutation Heartbeat($id: ID!, $metrics: JSONString, $runSt
   agent { id } commands } }"""
 
 
-def wait_until(what: str, probe: Callable[[], T], seconds: float = 60.0) -> T:
+def wait_until(what: str, probe: Callable[[], T], seconds: float = 120.0) -> T:
     """Ask again and again until `probe` returns something true; say what was missing if never."""
     deadline = time.monotonic() + seconds
     while True:

@@ -76,7 +76,11 @@ class Node:
         assert self.process is not None
         self.process.send_signal(signum)
 
-    def wait(self, seconds: float = 100) -> int:
+    def release(self) -> None:
+        """Let every training of this directory come to its end."""
+        (self.directory / "release").touch()
+
+    def wait(self, seconds: float = 200) -> int:
         assert self.process is not None
         try:
             return self.process.wait(seconds)
@@ -105,7 +109,7 @@ class Node:
     def running(self) -> list[dict[str, Any]]:
         return [slot for slot in self.status().get("slots", []) if slot["state"] == "running"]
 
-    def wait_running(self, count: int, seconds: float = 90) -> list[dict[str, Any]]:
+    def wait_running(self, count: int, seconds: float = 180) -> list[dict[str, Any]]:
         def enough() -> list[dict[str, Any]] | None:
             assert self.process is not None
             assert self.process.poll() is None, self.tail()

@@ -3,9 +3,11 @@
 Owns the server process that it starts, ended by its pid. It never touches another Redis.
 """
 
+import asyncio
 import os
 import shutil
 import signal
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -148,19 +150,23 @@ class FaultProxy:
 
     async def _connection(self, client: SocketStream) -> None:
         harm = _Harm()
-        try:
-            async with client, await anyio.connect_unix(self._upstream) as server:
-                self._streams.add(client)
+        async with client:
+            try:
+                # Not anyio's unix stream: cancelled while data arrive, it upsets the loop.
+                server, answers = await _open_upstream(self._upstream)
+            except OSError:
+                return
+            self._streams.add(client)
+            try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._requests, client, server, harm, tasks.cancel_scope)
-                    tasks.start_soon(self._replies, server, client, harm, tasks.cancel_scope)
-        except OSError:
-            return
-        finally:
-            self._streams.discard(client)
+                    tasks.start_soon(self._replies, answers, client, harm, tasks.cancel_scope)
+            finally:
+                self._streams.discard(client)
+                server.close()
 
     async def _requests(
-        self, client: SocketStream, server: SocketStream, harm: "_Harm", scope: anyio.CancelScope
+        self, client: SocketStream, server: StreamWriter, harm: "_Harm", scope: anyio.CancelScope
     ) -> None:
         try:
             async for data in client:
@@ -168,21 +174,22 @@ class FaultProxy:
                     self.on_request(data)
                 harm.due = self.match != b"" and self.match in data
                 if not self.black_hole:
-                    await server.send(data)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    server.write(data)
+                    await server.drain()
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             pass
         scope.cancel()
 
     async def _replies(
-        self, server: SocketStream, client: SocketStream, harm: "_Harm", scope: anyio.CancelScope
+        self, server: StreamReader, client: SocketStream, harm: "_Harm", scope: anyio.CancelScope
     ) -> None:
         try:
-            async for data in server:
+            while data := await server.read(65536):
                 if await self._passes(harm):
                     await client.send(data)
                 elif harm.cut:
                     break
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             pass
         scope.cancel()
 
@@ -199,6 +206,11 @@ class FaultProxy:
         if self.delay_seconds:
             await anyio.sleep(self.delay_seconds)
         return not self.black_hole
+
+
+async def _open_upstream(path: Path) -> tuple[StreamWriter, StreamReader]:
+    reader, writer = await asyncio.open_unix_connection(path)
+    return writer, reader
 
 
 class _Harm:

@@ -1,6 +1,7 @@
 """A training script for tests: real wandb, begins and ends on record, signals noted.
 
-What it does is set by the sweep's parameters; where it records, by RECORDS in the environment.
+What it does is set by the sweep's parameters; where it records, by RECORDS in the environment. A
+file `release` beside the records ends every training as if its time were over.
 """
 
 import argparse
@@ -65,7 +66,8 @@ seconds = options.seconds
 if run.resumed and options.resumed_seconds is not None:
     seconds = options.resumed_seconds
 end = time.monotonic() + seconds
-while time.monotonic() < end:
+released = Path(os.environ["RECORDS"]).with_name("release")
+while time.monotonic() < end and not released.exists():
     step += 1
     run.log({"n": options.n, "step_seen": step})
     time.sleep(0.1)

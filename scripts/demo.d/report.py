@@ -1,0 +1,92 @@
+"""Prints the end of the demo: the table, then each check with its mark.
+
+Owns the layout, of 80 columns, and the JSON form of the same.
+"""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from facts import Facts, rescue_is_on
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from verdict import Check
+
+
+def print_report(console: Console, facts: Facts, results: Sequence[Check]) -> None:
+    """The table and the checks."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value, note in _rows(facts):
+        table.add_row(label, value, Text(note, "dim"))
+    console.print()
+    console.print(table)
+    console.print()
+    utf = console.encoding.startswith("utf")
+    for check in results:
+        mark, style = (
+            ("✓" if utf else "ok", "green") if check.passed else ("✗" if utf else "NO", "red")
+        )
+        console.print(Text.assemble((f"{mark} ", style), check.name))
+        if not check.passed and check.detail:
+            console.print(Text(f"    {check.detail}", "red"))
+    passed = sum(check.passed for check in results)
+    good = passed == len(results)
+    console.print()
+    console.print(Text(
+        f"{passed} of {len(results)} checks passed, in {facts.seconds:.0f} s.",
+        "bold green" if good else "bold red",
+    ))  # fmt: skip
+
+
+def _rows(facts: Facts) -> list[tuple[str, str, str]]:
+    rows = [
+        ("runs", facts.runs, ""),
+        ("finished", facts.finished, ""),
+        ("preempted", facts.preempted, "by node a's SIGTERM: saved, exit code 143"),
+        ("resumed", facts.resumed, f"{facts.resumed_elsewhere} of them by the other node"),
+        ("killed by us", int(bool(facts.killed)), _fate(facts)),
+        ("handed out twice", facts.duplicates, "by the server, to a second agent"),
+        ("claims dropped", facts.dropped, "since another process has, or had, the run"),
+        ("trained twice at once", len(facts.overlaps), "by the training processes' own records"),
+        ("orphans", len(facts.orphans), "processes left when their daemon had ended"),
+        ("steps lost", facts.steps_lost, "of runs that were resumed"),
+    ]
+    return [(label, str(value), note) for label, value, note in rows] + _gap_rows(facts)
+
+
+def _gap_rows(facts: Facts) -> list[tuple[str, str, str]]:
+    """From the end of a run's last process to the start of the next training on its slot."""
+    if not facts.gaps:
+        return []
+    cold = f" ({facts.cold_starts} cold not counted)" if facts.cold_starts else ""
+    gap, claim = statistics.median(facts.gaps), statistics.median(facts.claims)
+    counted = f"median of {len(facts.gaps)} with a warm agent{cold}, max {max(facts.gaps):.2f}"
+    return [
+        ("gap on a slot", f"{gap:.2f} s", "last process gone to next training started,"),
+        ("", "", counted),
+        ("  until its lease", f"{claim:.2f} s", "the coordinator's part; then wandb's agent"),
+    ]
+
+
+def _fate(facts: Facts) -> str:
+    if not facts.killed:
+        return "the play ended before"
+    if rescue_is_on():
+        return f"at step {facts.killed_step}; rescued, now {facts.killed_state}"
+    return f"step {facts.killed_step}: {facts.killed_outcome}; W&B does not re-queue it"
+
+
+def write_json(file: Path, facts: Facts, results: Sequence[Check]) -> None:
+    """The same for programs."""
+    data = {
+        "passed": all(check.passed for check in results),
+        "facts": asdict(facts),
+        "checks": [asdict(check) for check in results],
+    }
+    file.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,117 @@
+"""Judges the facts; the only place that says good or bad.
+
+Owns the checks. The demo is a success when all of them pass.
+"""
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from facts import Facts, rescue_is_on
+from play import Story
+
+GAP_LIMIT_SECONDS = 1.0
+"""For the median, on a machine that does other things too; one long-lived agent needs 4.2 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must be so."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+def checks(facts: Facts, story: Story) -> list[Check]:
+    """Everything that must be so."""
+    return [
+        _all_ended(facts),
+        _killed(facts),
+        *_preempted(facts, story),
+        *_handed_out(facts),
+        Check("no process was left behind", not facts.orphans, _list(facts.orphans)),
+        _gaps(facts),
+        Check(
+            "both daemons ended by themselves when nothing was left to do",
+            facts.exit_codes.get("a", [])[1:] == [0] and facts.exit_codes.get("b") == [0],
+            f"exit codes {facts.exit_codes}",
+        ),
+    ]
+
+
+def _all_ended(facts: Facts) -> Check:
+    lost = 0 if rescue_is_on() else int(bool(facts.killed))
+    others = {run: state for run, state in facts.unfinished.items() if run != facts.killed}
+    words = f"{facts.finished} finished" + (f" + {lost} killed by us" if lost else "")
+    return Check(
+        f"every run has its end: {words} of {facts.runs}",
+        facts.finished + lost == facts.runs and not others,
+        _list(f"{run} is {state}" for run, state in facts.unfinished.items()),
+    )
+
+
+def _killed(facts: Facts) -> Check:
+    """The one check that depends on the version: with rescue the killed run is trained again."""
+    detail = f"outcome {facts.killed_outcome or 'none'}, on the server {facts.killed_state}"
+    seen = facts.killed_outcome == "crashed"
+    if rescue_is_on():
+        words = "the killed run was seen to crash and was rescued"
+        return Check(words, seen and facts.killed_state == "finished", detail)
+    words = "the killed run was seen and reported: crashed, here and on the server"
+    return Check(words, seen and facts.killed_state == "crashed", detail)
+
+
+def _preempted(facts: Facts, story: Story) -> list[Check]:
+    asked = len(story.preempted)
+    wanted = asked + (rescue_is_on() and bool(facts.killed))
+    return [
+        Check(
+            f"node a gave up its {asked} runs in {facts.preempt_seconds:.1f} s, exit code 75",
+            facts.exit_codes.get("a", [])[:1] == [75] and facts.preempted == asked > 0,
+            f"{facts.preempted} preempted, exit codes {facts.exit_codes}",
+        ),
+        Check(
+            "each preempted run went on once, at least one on the other node",
+            facts.resumed == wanted and facts.resumed_elsewhere >= 1,
+            f"resumed {facts.resumed} times, {facts.resumed_elsewhere} on the other node",
+        ),
+        Check(
+            "no step was lost, and W&B has each step of each finished run once",
+            facts.steps_lost == 0 and not facts.broken_histories,
+            f"{facts.steps_lost} lost; odd histories: {_list(facts.broken_histories)}",
+        ),
+    ]
+
+
+def _handed_out(facts: Facts) -> list[Check]:
+    return [
+        Check(
+            "the server handed runs out twice, as W&B can",
+            facts.duplicates > 0,
+            "it did not, so this time the demo shows little: run it again",
+        ),
+        Check(
+            "no run was trained by two processes at once",
+            not facts.overlaps,
+            _list(f"{run} for {seconds} s" for run, seconds in facts.overlaps),
+        ),
+        Check(
+            "no run was trained again without need",
+            facts.trained_again == 0,
+            f"{facts.trained_again} training processes too many",
+        ),
+    ]
+
+
+def _gaps(facts: Facts) -> Check:
+    median = statistics.median(facts.gaps) if facts.gaps else None
+    return Check(
+        f"a freed slot trains again at once (median under {GAP_LIMIT_SECONDS:g} s)",
+        median is not None and median < GAP_LIMIT_SECONDS,
+        "nothing to measure" if median is None else f"{median:.2f} s",
+    )
+
+
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(words) or "none"
