@@ -32,7 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("follow", "Show what trainings print."),
     "events": ("follow", "Show what the daemon does."),
     "runs": ("show", "List the runs that this node had."),
-    "leases": ("show", "Look at the sweep's leases."),
+    "leases": ("leases", "Look at the sweep's leases, take them back."),
+    "nodes": ("show", "List the nodes that share the sweep's Redis."),
     "wait": ("waiting", "Wait until the daemon is in a given state."),
     "completion": ("completion", "Print the completion script for a shell."),
 }

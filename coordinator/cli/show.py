@@ -1,4 +1,4 @@
-"""The commands that show something once: status, runs, leases.
+"""The commands that show something once: status, runs, nodes.
 
 Owns their arguments and JSON form, which is the daemon's own view, unchanged. Tables are printed by
 `tables`, which is loaded only for a person.
@@ -17,15 +17,14 @@ from coordinator.cli.options import (
     Settings,
     examples,
     pass_settings,
-    require_command,
     shared,
 )
 from coordinator.cli.waiting import convert
+from coordinator.core.cluster import NodeView
 from coordinator.core.protocol import (
-    GetLeases,
+    GetNodes,
     GetRuns,
     GetStatus,
-    LeaseView,
     RequestUnion,
     RunView,
     StatusView,
@@ -86,30 +85,19 @@ def runs_command(settings: Settings, limit: int) -> None:
     print_runs(convert(data, list[RunView]), datetime.now(UTC))
 
 
-@click.group(
-    "leases",
-    invoke_without_command=True,
-    context_settings=CONTEXT,
-    epilog=examples("leases ls"),
-)
-@shared
-@click.pass_context
-def leases_command(context: click.Context) -> None:
-    """Look at the leases of the sweep, over all its nodes."""
-    require_command(context)
-
-
-@leases_command.command(
-    "ls", context_settings=CONTEXT, epilog=examples("leases ls", "leases ls --json")
-)
+@click.command("nodes", context_settings=CONTEXT, epilog=examples("nodes", "nodes --json"))
 @shared
 @pass_settings
-def leases_ls_command(settings: Settings) -> None:
-    """List who holds which run."""
-    data = _data(settings, GetLeases())
+def nodes_command(settings: Settings) -> None:
+    """List the nodes that share this sweep's Redis: alive or silent, slots, leases held.
+
+    What a node says of itself is as old as its last renewal ([redis] renew_seconds). One that was
+    stopped stays on the list, silent, for a day.
+    """
+    data = _data(settings, GetNodes())
     if settings.as_json:
         _print_json(data)
         return
-    from coordinator.cli.tables import print_leases  # noqa: PLC0415 - rich is slow to load
+    from coordinator.cli.tables import print_nodes  # noqa: PLC0415 - rich is slow to load
 
-    print_leases(convert(data, list[LeaseView]))
+    print_nodes(convert(data, list[NodeView]))

@@ -1,9 +1,10 @@
-"""Prints status, runs and leases for a person.
+"""Prints status, runs, leases and nodes for a person.
 
 Owns layout and colour. Scripts use --json; nothing here is an interface. It must stay readable at
 80 columns and must print what the daemon says as plain text, never as markup.
 """
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.cli.durations import show_duration
+from coordinator.core.cluster import LeaseDetailView, NodeView
 from coordinator.core.model import NodeState, Outcome, SlotState
 from coordinator.core.protocol import LeaseView, RunView, SlotView, StatusView
 
@@ -24,6 +26,8 @@ _SLOT_STYLES = {
     SlotState.STOPPING: "yellow",
     SlotState.CLOSING: "yellow",
 }
+_UNKNOWN_AGE_SECONDS = 1e8
+"""Three years: the age of a lease that was written anew after a wipe is larger, and unknown."""
 _GOOD_OUTCOMES = frozenset({Outcome.FINISHED, Outcome.PREEMPTED})
 
 
@@ -54,10 +58,7 @@ def print_status(status: StatusView, now: datetime) -> None:
         ),
         ("daemon", f"{status.version}, pid {status.pid}, up {_since(status.started, now)}"),
     ]
-    grid = Table.grid(padding=(0, 2))
-    for label, value in rows:
-        grid.add_row(Text(label, "dim"), Text(value, overflow="fold"))
-    _print(*shown, grid)
+    _print(*shown, _grid(rows))
 
 
 def print_runs(runs: Sequence[RunView], now: datetime) -> None:
@@ -84,7 +85,6 @@ def print_leases(leases: Sequence[LeaseView]) -> None:
     """One line for each lease."""
     table = _table(["run", "owner", "slot", "state", "kind", "fence", "age", "expires"])
     for lease in leases:
-        left = lease.expires_in_seconds
         table.add_row(
             _cell(lease.run_id),
             _cell(lease.owner),
@@ -92,10 +92,64 @@ def print_leases(leases: Sequence[LeaseView]) -> None:
             Text(lease.state, "green" if lease.state == "held" else "yellow"),
             _cell(lease.kind.value),
             _cell(lease.fence),
-            _cell(show_duration(lease.age_seconds)),
-            _cell(f"in {show_duration(left)}" if left > 0 else f"{show_duration(-left)} ago"),
+            _cell(_age(lease.age_seconds)),
+            _cell(_left(lease.expires_in_seconds)),
         )
     _print_or(table, leases, "no leases")
+
+
+def print_lease(lease: LeaseDetailView, now: datetime) -> None:
+    """One lease, line by line."""
+    slot = "" if lease.slot is None else f"slot {lease.slot}"
+    rows = [
+        ("run", lease.run_id),
+        ("state", _words(lease.state, "its training is ending" if lease.closing else "")),
+        ("holder", _words(lease.owner, slot)),
+        ("fence", str(lease.fence)),
+        ("got it", f"{_age(lease.age_seconds)} ago, by {lease.why}, as a {lease.kind.value}"),
+        ("last renewal", f"{_age(lease.silent_seconds)} ago"),
+        ("deadline", _left(lease.expires_in_seconds)),
+        ("claimable", _left(lease.claimable_in_seconds)),
+    ]
+    if lease.handoff_to and lease.handoff_seconds > 0:
+        rows.append(("kept for", f"{lease.handoff_to}, {show_duration(lease.handoff_seconds)}"))
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in lease.outcomes.items())
+    rows += [
+        ("attempts", _words(str(lease.attempts), f"({outcomes})" if outcomes else "")),
+        (
+            "last outcome",
+            _past(lease.last_outcome, lease.last_outcome_node, lease.last_outcome_at, now),
+        ),
+        (
+            "drops",
+            _words(
+                str(lease.drops),
+                _past(lease.last_drop, lease.last_drop_node, lease.last_drop_at, now),
+            ),
+        ),
+        ("rescues", str(lease.rescues)),
+        ("program", lease.program),
+        ("arguments", json.dumps(lease.args, ensure_ascii=False)),
+    ]
+    _print(_grid(rows))
+
+
+def print_nodes(nodes: Sequence[NodeView]) -> None:
+    """One line for each node."""
+    table = _table(["node", "", "seen", "state", "slots", "leases", "version", "pid"])
+    for node in nodes:
+        slots = None if node.slots is None else f"{node.busy or 0}/{node.slots}"
+        table.add_row(
+            _cell(node.node),
+            Text("alive" if node.alive else "silent", "green" if node.alive else "red"),
+            _cell(f"{show_duration(node.silent_seconds)} ago"),
+            _cell(node.state),
+            _cell(slots),
+            _cell(node.leases_held),
+            _cell(node.version),
+            _cell(node.pid),
+        )
+    _print_or(table, nodes, "no node was seen within a day")
 
 
 def _slots(slots: Iterable[SlotView], now: datetime) -> Table:
@@ -129,6 +183,13 @@ def _table(columns: Sequence[str]) -> Table:
     return table
 
 
+def _grid(rows: Iterable[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for label, value in rows:
+        grid.add_row(Text(label, "dim"), Text(value, overflow="fold"))
+    return grid
+
+
 def _print_or(table: Table, rows: Sequence[object], nothing: str) -> None:
     _print(table if rows else nothing)
 
@@ -139,6 +200,20 @@ def _cell(value: object) -> Text:
 
 def _words(*words: str) -> str:
     return "  ".join(word for word in words if word)
+
+
+def _age(seconds: float) -> str:
+    return "?" if seconds > _UNKNOWN_AGE_SECONDS else show_duration(seconds)
+
+
+def _left(seconds: float) -> str:
+    return f"in {show_duration(seconds)}" if seconds > 0 else f"{show_duration(-seconds)} ago"
+
+
+def _past(what: str | None, node: str | None, moment: str | None, now: datetime) -> str:
+    if what is None:
+        return "-"
+    return _words(what, f"on {node}" if node else "", _ago(moment, now) if moment else "")
 
 
 def _seconds(earlier: str, later: datetime) -> float | None:

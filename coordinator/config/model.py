@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from coordinator.core.model import Outcome
+from coordinator.core.rescue import RESCUED_BY_DEFAULT
+
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 
@@ -84,6 +87,19 @@ class Preemption(Section, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Notices this close together count as one (SLURM and systemd send several)."""
 
 
+class Rescue(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[rescue]: runs that W&B will not hand out again."""
+
+    enabled: bool = True
+    """False: plain W&B behaviour."""
+    on: list[Outcome] = msgspec.field(default_factory=lambda: list(RESCUED_BY_DEFAULT))
+    """Outcomes after which a run is trained again."""
+    max_attempts: Annotated[int, Meta(ge=1, le=100)] = 3
+    """New attempts for one run over all nodes; after them it is given up, with an event."""
+    backoff_seconds: NotNegative = 10.0
+    """Before the first new attempt; doubled with each further one."""
+
+
 class Control(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[control]: the socket of coordinatorctl."""
 
@@ -118,5 +134,6 @@ class Config(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pool: Pool = Pool()
     redis: Redis = Redis()
     preemption: Preemption = Preemption()
+    rescue: Rescue = Rescue()
     control: Control = Control()
     events: Events = Events()

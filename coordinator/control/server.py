@@ -26,7 +26,9 @@ from coordinator.core.protocol import (
     Answer,
     Done,
     Failed,
+    GetLease,
     GetLeases,
+    GetNodes,
     GetRuns,
     GetStatus,
     Invalid,
@@ -45,6 +47,8 @@ VERSION_HEADER = "X-Coordinator-Version"
 MAX_BODY_BYTES = 65_536
 MAX_PAST = 100_000
 """Most events or lines of the past that one request gets."""
+_LOOKS = GetStatus | GetRuns | GetLeases | GetLease | GetNodes
+"""Requests that change nothing, which are no events."""
 _BODY_SECONDS = 10.0
 _HANDLERS_SECONDS = 3.0
 """How long commands in progress may take to answer once the server ends."""
@@ -152,7 +156,7 @@ class _Server:
             return _reply(Invalid("the request did not arrive whole in time"))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return _reply(Invalid(f"not a request that this daemon knows: {error}"))
-        if not isinstance(command, GetStatus | GetRuns | GetLeases):
+        if not isinstance(command, _LOOKS):
             _log_command(command, _peer(request))
         try:
             answer = await self._handler(command)

@@ -85,6 +85,11 @@ class LeaseSettings:
         return self.ttl_seconds - self.stop_budget_seconds - self.timeout_seconds
 
     @property
+    def silent_after_seconds(self) -> float:
+        """Two renewals and a time-out without a sign make a holder silent, not yet dead."""
+        return 2.2 * self.renew_seconds + self.timeout_seconds
+
+    @property
     def settle_seconds(self) -> float:
         """How long resumed runs wait after Redis was found empty, so that owners can re-assert."""
         return self.ttl_seconds + self.grace_seconds
@@ -152,6 +157,8 @@ class Conflict:
     claimable_in_seconds: float
     freed: bool = False
     """An operator has freed it, so its holder is stopping."""
+    closing: bool = False
+    """The holder has said that its training is ending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +184,7 @@ def settle(conflict: Conflict, waited_seconds: float, settings: LeaseSettings) -
     alive = _is_alive(conflict, settings)
     if conflict.freed or not alive:
         return Wait(max(conflict.claimable_in_seconds, 0.0))
-    if conflict.age_seconds < settings.race_window_seconds:
+    if not conflict.closing and conflict.age_seconds < settings.race_window_seconds:
         return Drop(DropReason.RACE)
     left = settings.handoff_seconds - waited_seconds
     if left <= 0:
@@ -186,8 +193,7 @@ def settle(conflict: Conflict, waited_seconds: float, settings: LeaseSettings) -
 
 
 def _is_alive(conflict: Conflict, settings: LeaseSettings) -> bool:
-    """Two renewals and a time-out without a sign make a holder silent, not yet dead."""
-    return conflict.silent_seconds <= 2.2 * settings.renew_seconds + settings.timeout_seconds
+    return conflict.silent_seconds <= settings.silent_after_seconds
 
 
 # --- the holder's state machine -------------------------------------------------------------------

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from coordinator.core.model import Outcome
 
+OVER = frozenset({"FINISHED", "FAILED", "CRASHED", "KILLED"})
+"""States in which the server does nothing more with a run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -41,11 +44,13 @@ class Ending:
     def requeued(self) -> bool:
         """The server has put the run into its queue.
 
-        It shows PREEMPTED, or, when another agent was quicker than our question, RUNNING again: a
-        process that ended by its own exit code has reported its end, so that is not the old life.
+        It shows PREEMPTED or, when another agent was quicker than our question, a state of a life
+        that is not over: a process that ended by its own exit code has reported its end, so that
+        is not the old life.
         """
-        resumed = self.server_state in {"RUNNING", "PENDING"} and self.exit_code is not None
-        return self.server_state == "PREEMPTED" or (self.preempted and resumed)
+        lives_again = self.server_state is not None and self.server_state not in OVER
+        reported = self.preempted and self.exit_code is not None
+        return self.server_state == "PREEMPTED" or (reported and lives_again)
 
 
 Rule = tuple[str, Callable[[Ending], bool], Outcome]

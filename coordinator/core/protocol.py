@@ -80,6 +80,39 @@ class GetLeases(Request, frozen=True, tag="leases"):
     """Answered with a list of `LeaseView` over all nodes of the sweep."""
 
 
+class GetLease(Request, frozen=True, tag="lease"):
+    """Answered with the `cluster.LeaseDetailView` of one run."""
+
+    run_id: str
+
+
+class ReleaseLease(Request, frozen=True, tag="release_lease"):
+    """Free a lease whose holder is gone, if its fencing token is still `fence`.
+
+    A holder that renews it is in the way unless `force`.
+    """
+
+    run_id: str
+    fence: int
+    force: bool = False
+
+
+class StealLease(Request, frozen=True, tag="steal_lease"):
+    """Make the holder stop and give its run back, if the fencing token is still `fence`.
+
+    `to`: the node that may claim before all others.
+    """
+
+    run_id: str
+    fence: int
+    to: str | None = None
+
+
+class GetNodes(Request, frozen=True, tag="nodes"):
+    """Answered with a list of `cluster.NodeView`: every node seen within a day."""
+
+
+LeaseRequest = GetLeases | GetLease | ReleaseLease | StealLease | GetNodes
 RequestUnion = (
     GetStatus
     | Scale
@@ -91,7 +124,7 @@ RequestUnion = (
     | Signal
     | Stop
     | GetRuns
-    | GetLeases
+    | LeaseRequest
 )
 
 
@@ -175,7 +208,7 @@ class LeaseView(msgspec.Struct, frozen=True):
     slot: int | None
     fence: int
     state: str
-    """held, expired (past the deadline, grace running), claimable, released."""
+    """held, expired (past the deadline, grace running), claimable, freed (by `steal`), released."""
     kind: CommandKind
     age_seconds: float
     expires_in_seconds: float

@@ -8,6 +8,7 @@ answered with None, and the caller passes it on as it came: a new wandb must nev
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import yaml
@@ -216,3 +217,12 @@ def run_state(body: bytes) -> str | None:
         return str(json.loads(body)["data"]["project"]["run"]["state"]).upper()
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def run_heartbeat(body: bytes) -> datetime | None:
+    """When the server heard of a run last, None when it does not say; W&B gives UTC, unmarked."""
+    try:
+        heard = datetime.fromisoformat(json.loads(body)["data"]["project"]["run"]["heartbeatAt"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return heard if heard.tzinfo else heard.replace(tzinfo=UTC)

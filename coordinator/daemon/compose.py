@@ -19,6 +19,7 @@ from coordinator.config import Config
 from coordinator.config.state_dir import CONTROL_SOCKET, default_state_dir
 from coordinator.core.lease import HolderState
 from coordinator.core.model import Outcome
+from coordinator.core.rescue import Policy
 from coordinator.core.signals import signal_number
 from coordinator.daemon.notify import STARTED, feed_watchdog, notify
 from coordinator.daemon.preflight import Findings, preflight
@@ -47,6 +48,7 @@ from coordinator.supervisor.history import History
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.outputs import Outputs
 from coordinator.supervisor.pool import PREEMPTED_EXIT_CODE, Pool, PoolSettings
+from coordinator.supervisor.rescues import Rescues
 from coordinator.supervisor.shims import Shims
 from coordinator.supervisor.slot import Services, SlotSettings, training_environment
 from coordinator.supervisor.stays import Stay, StayFiles
@@ -160,6 +162,13 @@ class _Daemon:
         leases.adopt([stay.token for stay in stays],
                      {entry.token: Outcome.LOST_CLAIM for entry in claimed})  # fmt: skip
         sweep = SweepWatch(findings.account, findings.sweep, findings.sweep_state, changed)
+        rescues = Rescues(
+            self._policy(),
+            leases,
+            findings.account,
+            findings.sweep,
+            patience_seconds=self.config.redis.ttl_seconds + self.config.redis.grace_seconds + 5,
+        )
         endings = Endings(
             node=self.node,
             sweep=findings.sweep,
@@ -167,10 +176,11 @@ class _Daemon:
             leases=leases,
             history=history,
             stays=files,
+            rescues=rescues,
             changed=changed,
         )
         agents = Agents(self._agent_settings(findings), changed, sweep.ended)
-        claims = Claims(self.config.sweep.poll_seconds, sweep.ended, agents.discard)
+        claims = Claims(self.config.sweep.poll_seconds, rescues.next, sweep.ended, agents.discard)
         for entry in claimed:
             claims.put_back(train_command(entry.claim))
         for command in await load_undelivered(self.state.undelivered):
@@ -180,11 +190,18 @@ class _Daemon:
         gateway = Gateway(findings.login.base_url, findings.session, agents,
                           [sys.executable, "-I", "-S", str(SHIM)])  # fmt: skip
         agents.address = gateway.address
-        pool = Pool(self._pool_settings(findings), self._slot_settings(findings, files), services,
-                    sweep, endings)  # fmt: skip
+        pool = Pool(
+            settings=self._pool_settings(findings),
+            slot_settings=self._slot_settings(findings, files),
+            services=services,
+            sweep=sweep,
+            endings=endings,
+            rescues=rescues,
+        )
         pool.adopt(stays)
         self.pool = pool
         views = Views(self._names(findings, url), pool, history)
+        leases.describe(views.facts)
         async with anyio.create_task_group() as group:
             endings.group = group
             endings.linger = lambda training: group.start_soon(agents.end_lingering, training.agent)
@@ -201,7 +218,8 @@ class _Daemon:
             notify(STARTED)
             code = await pool.run()
             notify("STOPPING=1")
-            await save_undelivered(self.state.undelivered, claims.take_undelivered())
+            left = [c for c in claims.take_undelivered() if not await rescues.hand_over(c.run_id)]
+            await save_undelivered(self.state.undelivered, left)
             await leases.close(CLOSE_SECONDS)
             group.cancel_scope.cancel()
         if agents.fatal is not None:
@@ -230,7 +248,8 @@ class _Daemon:
             stop_budget_seconds=redis.stop_budget_seconds,
         )
         return LeaseKeeper(url, findings.sweep, self.node, settings, self.state.journal,
-                           self._on_fenced, self._on_stop)  # fmt: skip
+                           self._on_fenced, self._on_stop,
+                           shared=self.config.redis.url != "embedded")  # fmt: skip
 
     async def _on_fenced(self, lease: Lease) -> None:
         for training in self.pool.trainings if self.pool else []:
@@ -246,6 +265,11 @@ class _Daemon:
                 training.preempt(
                     pool.settings.preempt_signal, self.config.redis.stop_budget_seconds
                 )
+
+    def _policy(self) -> Policy:
+        rescue = self.config.rescue
+        return Policy(rescue.enabled, frozenset(rescue.on), rescue.max_attempts,
+                      rescue.backoff_seconds)  # fmt: skip
 
     def _agent_settings(self, findings: Findings) -> AgentSettings:
         env = {name: value for name, value in self.environ.items() if name not in NOT_FOR_AGENTS}

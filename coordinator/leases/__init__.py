@@ -10,17 +10,21 @@ from coordinator.core.lease import (
     LeaseSettings,
 )
 from coordinator.core.protocol import LeaseView
-from coordinator.leases.answers import StealStatus, Stolen
+from coordinator.leases.answers import OfferStatus, Rescue, StealStatus, Stolen, Waiting
 from coordinator.leases.api import Leases, OnFenced, OnStop
 from coordinator.leases.connection import redacted_url
 from coordinator.leases.journal import Journal, JournalEntry
 from coordinator.leases.keeper import LeaseKeeper
 from coordinator.leases.off import NoLeases
+from coordinator.leases.operations import Operations
+from coordinator.leases.registry import Freed, FreeStatus, NodeFacts
 
 __all__ = [
     "Claim",
     "DropReason",
     "Dropped",
+    "FreeStatus",
+    "Freed",
     "Health",
     "HolderState",
     "Journal",
@@ -31,9 +35,14 @@ __all__ = [
     "LeaseView",
     "Leases",
     "NoLeases",
+    "NodeFacts",
+    "OfferStatus",
     "OnFenced",
     "OnStop",
+    "Operations",
+    "Rescue",
     "StealStatus",
     "Stolen",
+    "Waiting",
     "redacted_url",
 ]

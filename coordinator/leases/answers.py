@@ -3,6 +3,7 @@
 Owns the reading of the scripts' lists. It must never decide what follows from an answer.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -86,6 +87,33 @@ class Released:
     missed: bool
 
 
+class OfferStatus(StrEnum):
+    """What became of an offer; `offer.lua` explains each."""
+
+    QUEUED = "queued"
+    FINISHED = "finished"
+    EXHAUSTED = "exhausted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What may still have to be trained: the rescue queue, and leases that stand on any node."""
+
+    rescues: int
+    leases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """A run from the rescue queue; `lost`: its holder died without a word."""
+
+    run_id: str
+    program: str
+    args: dict[str, Any]
+    lost: bool
+
+
 class StealStatus(StrEnum):
     """What a steal met; `steal.lua` explains each."""
 
@@ -119,7 +147,7 @@ def read_acquire(reply: Sequence[Any]) -> AcquireAnswer:  # noqa: PLR0911 - one 
             return NotYet(int(wait) / 1000, "Redis was found empty, owners may re-assert first")
         case ["reserved", target, wait]:
             return NotYet(int(wait) / 1000, f"it is kept for node {target}")
-        case ["held", owner, fence, age, silent, wait, state]:
+        case ["held", owner, fence, age, silent, wait, state, closing]:
             return Conflict(
                 holder=str(owner),
                 fence=int(fence),
@@ -127,9 +155,19 @@ def read_acquire(reply: Sequence[Any]) -> AcquireAnswer:  # noqa: PLR0911 - one 
                 silent_seconds=int(silent) / 1000,
                 claimable_in_seconds=int(wait) / 1000,
                 freed=state == "freed",
+                closing=bool(int(closing)),
             )
         case _:
             raise PeerError(f"unexpected answer of acquire.lua: {reply!r}")
+
+
+def read_rescue(reply: Sequence[Any]) -> Rescue | None:
+    """The run of a `take.lua` answer, if it gave one."""
+    match reply:
+        case [_, _, run_id, program, args, lost]:
+            return Rescue(str(run_id), str(program), json.loads(args), str(lost) == "1")
+        case _:
+            return None
 
 
 def read_renewals(reply: Sequence[Any]) -> list[Renewed]:

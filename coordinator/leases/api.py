@@ -12,6 +12,9 @@ from anyio.abc import TaskStatus
 from coordinator.core.lease import Claim, Dropped, Health, HolderState, Lease
 from coordinator.core.model import CommandKind, Outcome
 from coordinator.core.protocol import LeaseView
+from coordinator.leases.answers import OfferStatus, Rescue, Waiting
+from coordinator.leases.operations import Operations
+from coordinator.leases.registry import NodeFacts
 
 OnFenced = Callable[[Lease], Coroutine[Any, Any, None]]
 """Another owner is known: kill the whole tree at once, then call `forget`. Called once a lease."""
@@ -41,8 +44,27 @@ class Leases(Protocol):
     async def release(self, token: str, outcome: Outcome) -> None:
         """The tree is gone. Returns when answered or after one time-out; retried until answered."""
 
+    async def closing(self, token: str) -> None:
+        """The training is ending: a claim for its run waits from now on. Never raises."""
+
+    async def offer(self, run_id: str, delay_seconds: float, most: int) -> OfferStatus:
+        """Queue a run for any node to train again. Raises PeerError when Redis is silent."""
+
+    async def take(self) -> Rescue | None:
+        """A run that is due in the rescue queue; None when none is, or Redis does not answer."""
+
+    async def waiting(self) -> Waiting:
+        """What may have to be trained yet. Raises PeerError when Redis does not answer."""
+
     async def forget(self, token: str) -> None:
         """The tree of a fenced lease is gone; the lease is not ours to release."""
+
+    def describe(self, facts: Callable[[], NodeFacts]) -> None:
+        """Before `run`: what this node says of itself at each renewal; it must not raise."""
+
+    @property
+    def operations(self) -> Operations | None:
+        """What an operator may look at and do; None when leases are off."""
 
     def health(self) -> Health:
         """How well Redis is seen."""

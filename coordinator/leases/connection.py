@@ -38,9 +38,12 @@ MINIMAL_ACL: Final = (
     "+hsetnx",
     "+hmget",
     "+hincrby",
+    "+hdel",
     "+zadd",
     "+zrem",
     "+zrange",
+    "+zrangebyscore",
+    "+zcard",
     "+zremrangebyscore",
     "+xadd",
 )

@@ -4,7 +4,7 @@ Owns the life of the clients and tasks. It must never start or stop a training; 
 one has to stop.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from coordinator.core.lease import (
 from coordinator.core.model import CommandKind, Outcome, SweepPath
 from coordinator.core.protocol import LeaseView
 from coordinator.errors import PeerError, UserError
-from coordinator.leases.answers import Stolen
+from coordinator.leases.answers import OfferStatus, Rescue, Stolen, Waiting
 from coordinator.leases.api import OnFenced, OnStop
 from coordinator.leases.claims import Claims
 from coordinator.leases.clock import boottime_seconds
@@ -32,6 +32,8 @@ from coordinator.leases.connection import check_server, open_client, redacted_ur
 from coordinator.leases.holdings import Holding, Holdings
 from coordinator.leases.journal import Journal
 from coordinator.leases.keys import Keys
+from coordinator.leases.operations import Operations
+from coordinator.leases.registry import NodeFacts
 from coordinator.leases.releases import Releaser
 from coordinator.leases.renewal import Renewer, jittered
 from coordinator.leases.scripts import Scripts
@@ -84,6 +86,7 @@ class LeaseKeeper:
         self._reader = open_client(url, timeout_seconds=BLOCK_SECONDS + timeout, connections=1)
         settle = settings.settle_seconds if shared else 0.0
         self._store = Store(self._client, keys, node, settings, Scripts(), settle_seconds=settle)
+        self.operations = Operations(self._store, sweep, settings)
         journal = Journal(journal_dir)
         self._sight = Sight(self._shown_url, settings)
         self._holdings = Holdings(settings, self._stop)
@@ -112,6 +115,10 @@ class LeaseKeeper:
     def adopt(self, alive: Iterable[str], ended: Mapping[str, Outcome]) -> None:
         """See `api.Leases.adopt`. A held token that is named in neither has crashed."""
         self._alive, self._ended = frozenset(alive), dict(ended)
+
+    def describe(self, facts: Callable[[], NodeFacts]) -> None:
+        """See `api.Leases.describe`."""
+        self._store.facts = facts
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """See `api.Leases.run`."""
@@ -178,6 +185,38 @@ class LeaseKeeper:
         """See `api.Leases.release`."""
         await self._claims.release(token, outcome)
 
+    async def closing(self, token: str) -> None:
+        """See `api.Leases.closing`. Without it a claim may be dropped, and is rescued then."""
+        holding = self._holdings.get(token)
+        if holding is None:
+            return
+        try:
+            await self._store.closing(holding.lease)
+        except TROUBLE as error:
+            log.debug("lease_closing_failed", run_id=holding.lease.run_id, problem=str(error))
+
+    async def offer(self, run_id: str, delay_seconds: float, most: int) -> OfferStatus:
+        """See `api.Leases.offer`."""
+        try:
+            return (await self._store.offer(run_id, delay_seconds, most))[0]
+        except TROUBLE as error:
+            raise PeerError(f"Redis: {explain(error, self._settings)}") from error
+
+    async def take(self) -> Rescue | None:
+        """See `api.Leases.take`."""
+        try:
+            return (await self._store.take())[1]
+        except TROUBLE as error:
+            log.debug("rescue_take_failed", problem=str(error))
+            return None
+
+    async def waiting(self) -> Waiting:
+        """See `api.Leases.waiting`."""
+        try:
+            return (await self._store.take(count_only=True))[0]
+        except TROUBLE as error:
+            raise PeerError(f"Redis: {explain(error, self._settings)}") from error
+
     async def forget(self, token: str) -> None:
         """See `api.Leases.forget`."""
         await self._claims.forget(token)
@@ -235,20 +274,10 @@ class LeaseKeeper:
     async def steal(
         self, run_id: str, fence: int, *, after_seconds: float | None = None, target: str = ""
     ) -> Stolen:
-        """Take a lease back from its holder if its fence is still `fence`.
-
-        The holder is told at its next renewal. Others may claim once it has released, or after
-        `after_seconds` (default: one renewal and the grace); `target` (a node) before all others.
-        Raises PeerError when Redis does not answer.
-        """
-        cfg = self._settings
-        after = cfg.renew_seconds + cfg.grace_seconds if after_seconds is None else after_seconds
-        try:
-            return await self._store.steal(
-                run_id, fence, after_seconds=after, target=target, why="operator"
-            )
-        except TROUBLE as error:
-            raise PeerError(f"Redis: {explain(error, cfg)}") from error
+        """See `Operations.steal`."""
+        return await self.operations.steal(
+            run_id, fence, after_seconds=after_seconds, target=target
+        )
 
 
 def _only_user_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

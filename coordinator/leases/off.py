@@ -5,7 +5,7 @@ judge of overlaps bites. It must never be used when a second node works on the s
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from uuid import uuid4
 
 import anyio
@@ -15,6 +15,8 @@ from anyio.abc import TaskStatus
 from coordinator.core.lease import Claim, Dropped, Health, Lease
 from coordinator.core.model import CommandKind, Outcome
 from coordinator.core.protocol import LeaseView
+from coordinator.leases.answers import OfferStatus, Rescue, Waiting
+from coordinator.leases.registry import NodeFacts
 
 log = structlog.get_logger()
 
@@ -24,12 +26,17 @@ class NoLeases:
 
     def __init__(self, node: str) -> None:
         self._node = node
+        self.operations: None = None
+        """There is nothing to operate on."""
         self._fences = itertools.count(1)
         self._held: dict[str, Lease] = {}
         self._closing = anyio.Event()
 
     def adopt(self, alive: Iterable[str], ended: Mapping[str, Outcome]) -> None:
         """There is no journal to adopt from."""
+
+    def describe(self, facts: Callable[[], NodeFacts]) -> None:
+        """Nobody listens."""
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Wait for the end."""
@@ -46,6 +53,21 @@ class NoLeases:
     async def release(self, token: str, outcome: Outcome) -> None:
         """Forgotten."""
         self._held.pop(token, None)
+
+    async def closing(self, token: str) -> None:
+        """Nobody waits."""
+
+    async def offer(self, run_id: str, delay_seconds: float, most: int) -> OfferStatus:
+        """There is no queue."""
+        return OfferStatus.UNKNOWN
+
+    async def take(self) -> Rescue | None:
+        """There is no queue."""
+        return None
+
+    async def waiting(self) -> Waiting:
+        """There is no queue."""
+        return Waiting(0, 0)
 
     async def forget(self, token: str) -> None:
         """Forgotten."""

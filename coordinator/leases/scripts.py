@@ -16,7 +16,19 @@ from redis.exceptions import NoScriptError
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-NAMES: Final = ("acquire", "renew_many", "release", "steal", "list")
+NAMES: Final = (
+    "acquire",
+    "renew_many",
+    "release",
+    "closing",
+    "offer",
+    "take",
+    "steal",
+    "list",
+    "show",
+    "free",
+    "nodes",
+)
 
 
 def lua_source(name: str) -> str:

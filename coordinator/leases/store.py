@@ -11,25 +11,40 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import anyio
+import msgspec
 import redis.exceptions as redis_errors
 from redis.asyncio import Redis
 
+from coordinator.core.cluster import LeaseDetailView
 from coordinator.core.lease import Claim, DropReason, Lease, LeaseSettings
 from coordinator.core.model import Outcome
 from coordinator.core.protocol import LeaseView
 from coordinator.leases.answers import (
     AcquireAnswer,
+    OfferStatus,
     Released,
     ReleaseStatus,
     Renewed,
+    Rescue,
     StealStatus,
     Stolen,
+    Waiting,
     read_acquire,
     read_list,
     read_renewals,
+    read_rescue,
 )
 from coordinator.leases.clock import ServerClock
 from coordinator.leases.keys import Keys
+from coordinator.leases.registry import (
+    REGISTRY_FIELDS,
+    Freed,
+    NodeFacts,
+    NodeSeen,
+    read_detail,
+    read_freed,
+    read_nodes,
+)
 from coordinator.leases.scripts import Scripts
 
 TROUBLE: Final = (redis_errors.RedisError, OSError, TimeoutError)
@@ -41,8 +56,10 @@ _T = TypeVar("_T")
 _DAY: Final = 86_400.0
 _REGISTRY: Final = 30 * _DAY
 _VOID: Final = 900.0
+_HIDDEN: Final = 60.0
 _STREAM_LENGTH: Final = 1000
 _PAGE: Final = 500
+_NODES: Final = 1000
 
 
 async def once_more(call: Callable[[], Awaitable[_T]]) -> _T:
@@ -83,6 +100,8 @@ class Store:
         self.clock = ServerClock()
         self.epoch: int | None = None
         """Server time of the first use of its data, as of the last answer."""
+        self.facts: Callable[[], NodeFacts] = NodeFacts
+        """What this node says of itself at each renewal; must neither wait nor raise."""
 
     async def acquire(
         self, claim: Claim, token: str, hint: int, *, not_after_ms: int | None = None
@@ -100,6 +119,7 @@ class Store:
                 keys.stream,
                 keys.epoch,
                 keys.void(token),
+                keys.rescue,
             ],
             [
                 token,
@@ -126,7 +146,7 @@ class Store:
         keys, cfg = self._keys, self._settings
         key_list = [keys.fence, keys.index, keys.stream, keys.epoch]
         key_list += [keys.nodes, keys.node(self._node)]
-        facts = json.dumps({"leases": held})
+        facts = msgspec.json.encode(msgspec.structs.replace(self.facts(), leases=held)).decode()
         args: list[str | int] = [self._node, _ms(cfg.ttl_seconds), _ms(cfg.grace_seconds)]
         args += [_ms(_DAY), _STREAM_LENGTH, _ms(_DAY), facts]
         for lease in leases:
@@ -149,6 +169,7 @@ class Store:
                 keys.stream,
                 keys.epoch,
                 keys.void(lease.token),
+                keys.rescue,
             ],
             [
                 lease.token,
@@ -164,6 +185,37 @@ class Store:
             ],
         )
         return Released(ReleaseStatus(reply[0]), bool(int(reply[1])))
+
+    async def closing(self, lease: Lease) -> None:
+        """Say that the training of `lease` is ending, so that claims wait for it."""
+        keys = self._keys
+        await self._run("closing", [keys.lease(lease.run_id), keys.epoch], [lease.token])
+
+    async def offer(self, run_id: str, delay_seconds: float, most: int) -> tuple[OfferStatus, int]:
+        """Queue a run for any node, at most `most` times (0: not counted); and how often so far."""
+        keys = self._keys
+        reply = await self._run(
+            "offer",
+            [keys.rescue, keys.run(run_id), keys.epoch],
+            [run_id, _ms(delay_seconds), most],
+        )
+        return OfferStatus(reply[0]), int(reply[1])
+
+    async def take(self, *, count_only: bool = False) -> tuple[Waiting, Rescue | None]:
+        """What waits, and one run that is due in the queue, hidden from others for a while."""
+        keys = self._keys
+        reply = await self._run(
+            "take",
+            [keys.rescue, keys.index, keys.epoch],
+            [
+                _ms(_HIDDEN),
+                keys.run(""),
+                keys.lease_prefix,
+                0 if count_only else 1,
+                _ms(self._settings.grace_seconds),
+            ],
+        )
+        return Waiting(int(reply[0]), int(reply[1])), read_rescue(reply)
 
     async def steal(
         self, run_id: str, fence: int, *, after_seconds: float, target: str, why: str
@@ -188,6 +240,43 @@ class Store:
             ],
         )
         return Stolen(StealStatus(reply[0]), int(reply[1]), reply[2])
+
+    async def free(self, run_id: str, fence: int, silent_seconds: float, *, force: bool) -> Freed:
+        """End a lease if its fence is still `fence` and its holder was silent for so long."""
+        keys = self._keys
+        reply = await self._run(
+            "free",
+            [
+                keys.lease(run_id),
+                keys.run(run_id),
+                keys.index,
+                keys.stream,
+                keys.epoch,
+                keys.rescue,
+            ],
+            [
+                run_id,
+                fence,
+                _ms(silent_seconds),
+                int(force),
+                _ms(_DAY),
+                _STREAM_LENGTH,
+                keys.node(""),
+            ],
+        )
+        return read_freed(reply)
+
+    async def show(self, run_id: str) -> LeaseDetailView | None:
+        """The lease of a run and what is known of the run; None without a record."""
+        keys = [self._keys.lease(run_id), self._keys.run(run_id)]
+        args = [run_id, *REGISTRY_FIELDS]
+        return read_detail((await once_more(partial(self._raw, "show", keys, args)))[1:])
+
+    async def nodes(self) -> list[NodeSeen]:
+        """The nodes of the registry, the latest seen first."""
+        args: list[str | int] = [_NODES, self._keys.node("")]
+        reply = await once_more(partial(self._raw, "nodes", [self._keys.nodes], args))
+        return read_nodes(int(reply[0]), reply[1:])
 
     async def list_leases(self) -> list[LeaseView]:
         """All leases of the sweep that stand, by deadline."""

@@ -7,7 +7,7 @@ request per poll and node.
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 import anyio
@@ -33,10 +33,12 @@ class Claims:
     def __init__(
         self,
         poll_seconds: float,
+        rescued: Callable[[], Awaitable[TrainCommand | None]],
         sweep_ended: Callable[[], None],
         agent_unknown: Callable[[Agent], None],
     ) -> None:
         self._poll_seconds = poll_seconds
+        self._rescued = rescued
         self._sweep_ended = sweep_ended
         self._agent_unknown = agent_unknown
         self._backlog: deque[TrainCommand] = deque()
@@ -64,7 +66,7 @@ class Claims:
         return taken
 
     async def next(self, agent: Agent) -> TrainCommand | None:
-        """The next command, from the backlog or from the server under the agent's name.
+        """The next command: from the backlog, the rescue queue or the server, in the agent's name.
 
         Waits as long as there is none; None when the agent ends meanwhile. Cancellation loses
         nothing: an answer under way is awaited and its command kept.
@@ -73,6 +75,8 @@ class Claims:
             while not self._backlog:
                 if agent.state is AgentState.GONE:
                     return None
+                if (rescued := await self._rescued()) is not None:
+                    return rescued
                 pause = await self._ask(agent)
                 if pause > 0:
                     with anyio.move_on_after(pause):

@@ -12,23 +12,26 @@ from coordinator.core.protocol import (
     Answer,
     Done,
     Drain,
-    Failed,
+    GetLease,
     GetLeases,
+    GetNodes,
     GetRuns,
     GetStatus,
     Invalid,
     Pause,
     Preempt,
     Refused,
+    ReleaseLease,
     RequestUnion,
     Resume,
     Scale,
     Signal,
+    StealLease,
     Stop,
     Undrain,
 )
 from coordinator.core.signals import signal_name, signal_number
-from coordinator.errors import CoordinatorError
+from coordinator.supervisor.lease_commands import LeaseCommands
 from coordinator.supervisor.pool import Pool
 from coordinator.supervisor.training import Training
 from coordinator.supervisor.views import Views
@@ -43,6 +46,7 @@ class Commands:
     def __init__(self, pool: Pool, views: Views) -> None:
         self._pool = pool
         self._views = views
+        self._leases = LeaseCommands(pool.services.leases)
 
     async def handle(self, request: RequestUnion) -> Answer:  # noqa: PLR0911 - one case a request
         """The answer to one request; never raises for what a user may type."""
@@ -51,8 +55,8 @@ class Commands:
                 return Done(data=self._views.status())
             case GetRuns(limit):
                 return Done(data=self._views.runs(limit))
-            case GetLeases():
-                return await self._leases()
+            case GetLeases() | GetLease() | ReleaseLease() | StealLease() | GetNodes():
+                return await self._leases.handle(request)
             case Scale():
                 return self._scale(request)
             case Signal(signal, target):
@@ -63,12 +67,6 @@ class Commands:
                 return self._switch(request)
             case _:
                 assert_never(request)
-
-    async def _leases(self) -> Answer:
-        try:
-            return Done(data=await self._pool.services.leases.list_leases())
-        except CoordinatorError as error:
-            return Failed(str(error))
 
     def _switch(self, request: Drain | Undrain | Pause | Resume | Stop) -> Answer:
         pool = self._pool

@@ -19,6 +19,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.leases import Leases
 from coordinator.supervisor.history import History
 from coordinator.supervisor.level import Level
+from coordinator.supervisor.rescues import Rescues
 from coordinator.supervisor.stays import StayFiles
 from coordinator.supervisor.training import Training, utc_now
 from coordinator.wandb_account import Account
@@ -46,6 +47,7 @@ class Endings:
         leases: Leases,
         history: History,
         stays: StayFiles,
+        rescues: Rescues,
         changed: Level,
     ) -> None:
         self._node = node
@@ -54,6 +56,7 @@ class Endings:
         self._leases = leases
         self._history = history
         self._stays = stays
+        self._rescues = rescues
         self._changed = changed
         self._pending: set[Training] = set()
         self.group: TaskGroup | None = None
@@ -115,6 +118,7 @@ class Endings:
             server_state=server_state,
         )
         await self._history.add(view)
+        await self._rescues.consider(training.run_id, outcome)
 
     async def _ask(self, run_id: str) -> str | None:
         with anyio.move_on_after(SERVER_SECONDS):

@@ -30,6 +30,7 @@ from coordinator.core.reconcile import (
 from coordinator.core.signals import signal_name
 from coordinator.process import tree
 from coordinator.supervisor.endings import Endings
+from coordinator.supervisor.rescues import Rescues
 from coordinator.supervisor.slot import Services, Slot, SlotSettings
 from coordinator.supervisor.stays import Stay
 from coordinator.supervisor.sweep import SweepWatch
@@ -62,16 +63,22 @@ class Pool:
 
     def __init__(
         self,
+        *,
         settings: PoolSettings,
         slot_settings: SlotSettings,
         services: Services,
         sweep: SweepWatch,
         endings: Endings,
+        rescues: Rescues,
     ) -> None:
         self.settings = settings
         self.services = services
         self.sweep = sweep
         self.endings = endings
+        self._rescues = rescues
+        self._rescue_waits: bool | None = None
+        """Known only while the sweep is over: it is asked for then."""
+        self._over_since = 0.0
         self.desired_slots = settings.slots
         self.paused = False
         self.draining = False
@@ -110,7 +117,7 @@ class Pool:
 
     @property
     def _claiming(self) -> bool:
-        stopped = self.paused or self.draining or self.exit_code is not None or self.sweep.over
+        stopped = self.paused or self.draining or self.exit_code is not None or self._no_more_work
         return not stopped and self.services.leases.admits(None)
 
     # --- what is asked ------------------------------------------------------------------------
@@ -207,7 +214,7 @@ class Pool:
         if self.settings.until_done:
             if self._preempted:
                 return PREEMPTED_EXIT_CODE
-            if self.sweep.over and not self.services.claims.undelivered:
+            if self._no_more_work and not self.services.claims.undelivered:
                 return 0
         return None
 
@@ -215,7 +222,7 @@ class Pool:
         if not self._claiming:
             for slot in self.slots.values():
                 slot.stop_claiming(hard=False)
-        ending = self.draining or self.exit_code is not None or self.sweep.over
+        ending = self.draining or self.exit_code is not None or self._no_more_work
         desired = Desired(
             slots=self.desired_slots,
             down=self._down,
@@ -277,11 +284,28 @@ class Pool:
         log.info("slot_removed", slot=slot.number)
         self.services.changed.bump()
 
+    @property
+    def _no_more_work(self) -> bool:
+        """The server hands out nothing any more, and nothing waits that we could rescue.
+
+        Agents cannot register with a sweep that is over, so without one there is no rescue.
+        """
+        if not self.sweep.over or self._rescue_waits is None:
+            return False
+        return not self._rescue_waits or not self.services.agents.ready
+
     async def _tick(self) -> None:
         """Look again now and then: the health of Redis changes without telling us."""
         while True:
             await anyio.sleep(TICK_SECONDS)
+            await self._look_for_rescues()
             self.services.changed.bump()
+
+    async def _look_for_rescues(self) -> None:
+        if not self.sweep.over:
+            self._rescue_waits, self._over_since = None, monotonic()
+            return
+        self._rescue_waits = await self._rescues.waiting(monotonic() - self._over_since)
 
     async def _reap(self) -> None:
         """Collect orphans of our descendants, which are ours since we are a subreaper."""

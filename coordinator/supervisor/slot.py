@@ -112,7 +112,8 @@ class Slot:
         agent = Agent(0, stay.agent_token, Path(stay.output))
         agent.adopt(stay.agent_pid, stay.run_id)
         training = Training(self.number, stay.train_command, stay.lease, agent,
-                            claim=stay.claim, began=stay.began)  # fmt: skip
+                            claim=stay.claim, began=stay.began,
+                            closing=self._services.leases.closing)  # fmt: skip
         self._take(training)
         link = await self._reconnected(stay)
         if link is not None:
@@ -246,7 +247,8 @@ class Slot:
     async def _train(self, ready: Ready) -> None:
         settings = self._settings
         training = Training(self.number, ready.command, ready.lease, ready.agent,
-                            claim=secrets.token_hex(8), began=utc_now())  # fmt: skip
+                            claim=secrets.token_hex(8), began=utc_now(),
+                            closing=self._services.leases.closing)  # fmt: skip
         self._take(training)
         stay = stay_of(training, ready.link.hello.pid)
         try:

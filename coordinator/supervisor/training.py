@@ -5,11 +5,12 @@ tree. It must never report the tree gone while a process of it lives.
 """
 
 import os
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -73,6 +74,7 @@ class Training:
         *,
         claim: str,
         began: str,
+        closing: Callable[[str], Coroutine[Any, Any, None]],
     ) -> None:
         self.slot = slot
         self.command = command
@@ -81,6 +83,8 @@ class Training:
         self.claim = claim
         """Marks every process of this stay through its environment."""
         self.began = began
+        self._closing = closing
+        """Called with the lease's token when the end has begun, so that claims wait for it."""
         self.pid: int | None = None
         self.status: int | None = None
         self.error = ""
@@ -117,6 +121,7 @@ class Training:
         """Ask it to end, once; SIGKILL to the whole tree after the grace."""
         if not self.preempted and not self.exited:
             self.preempted = True
+            self._end_began()
             self.send(signum, once=True)
         self.hurry(grace_seconds)
 
@@ -200,6 +205,7 @@ class Training:
                 log.error("run_start_failed", **self._facts(), error=error)
             case Exited(status):
                 self.status = status
+                self._end_began()
                 log.info("run_exited", **self._facts(), pid=self.pid, **how(status))
             case TreeGone(killed):
                 self._gone = True
@@ -232,6 +238,10 @@ class Training:
         killed = await tree.kill_all(find)
         self._gone = True
         log.warning("tree_swept", **self._facts(), killed=killed, reason=why)
+
+    def _end_began(self) -> None:
+        if self._group is not None:
+            self._group.start_soon(self._closing, self.lease.token)
 
     def _tell(self, message: ShimTold) -> None:
         if self._group is not None and self._link is not None:

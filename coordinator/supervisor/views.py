@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from coordinator import __version__
 from coordinator.core.protocol import RedisView, RunView, SlotView, StatusView, UpstreamView
 from coordinator.gpu import assign
+from coordinator.leases import NodeFacts
 from coordinator.supervisor.endings import view_of
 from coordinator.supervisor.history import History
 from coordinator.supervisor.pool import Pool
@@ -54,6 +55,17 @@ class Views:
             pid=os.getpid(),
             started=self._started,
             degraded=self._degraded(),
+        )
+
+    def facts(self) -> NodeFacts:
+        """What the other nodes are told of this one at each renewal of its leases."""
+        pool = self._pool
+        return NodeFacts(
+            version=__version__,
+            state=pool.state,
+            slots=pool.desired_slots,
+            busy=sum(slot.run_id is not None for slot in pool.slots.values()),
+            pid=os.getpid(),
         )
 
     def runs(self, limit: int) -> list[RunView]:

@@ -6,6 +6,7 @@ bounded in time.
 
 import os
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -85,6 +86,17 @@ class Account:
         """
         names = {"entity": sweep.entity, "project": sweep.project, "run": run_id}
         return wire.run_state(await self._ask(wire.RUN_STATE, names))
+
+    async def run_life(self, sweep: SweepPath, run_id: str) -> tuple[str | None, float | None]:
+        """The run's state and how many seconds ago it was heard of, by our clock.
+
+        Raises KeyRefusedError, UpstreamUnreachableError.
+        """
+        names = {"entity": sweep.entity, "project": sweep.project, "run": run_id}
+        body = await self._ask(wire.RUN_STATE, names)
+        heard = wire.run_heartbeat(body)
+        age = None if heard is None else (datetime.now(UTC) - heard).total_seconds()
+        return wire.run_state(body), age
 
     async def _ask(self, text: str, variables: Mapping[str, Any]) -> bytes:
         url = self._login.base_url

@@ -4,8 +4,6 @@ Owns that reading: nothing is imported. What it cannot resolve is a `Puzzle`, wh
 the vocabulary must be readable without running anything.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -83,7 +81,9 @@ def _read(module: ast.Module, place: str, found: dict[str, Emitted]) -> None:
 def _log_calls(module: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
     """Calls of the module's logger, each with the function around it."""
     functions = [
-        node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        node
+        for node in ast.walk(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     for node in ast.walk(module):
         match node:
@@ -92,6 +92,8 @@ def _log_calls(module: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
             ):
                 around = [f for f in functions if f.lineno <= node.lineno <= (f.end_lineno or 0)]
                 yield max(around, key=lambda f: f.lineno, default=module), node
+            case _:
+                pass
 
 
 def _names(call: ast.Call, where: str) -> list[str]:
@@ -99,9 +101,7 @@ def _names(call: ast.Call, where: str) -> list[str]:
     match call.args:
         case [ast.Constant(value=str(name))]:
             names = [name]
-        case [
-            ast.IfExp(body=ast.Constant(value=str(one)), orelse=ast.Constant(value=str(other)))
-        ]:
+        case [ast.IfExp(body=ast.Constant(value=str(one)), orelse=ast.Constant(value=str(other)))]:
             names = [one, other]
         case _:
             raise Puzzle(f"{where}: the name of an event is no literal")
@@ -151,6 +151,8 @@ def _expand(
                 for returned in ast.walk(node)
                 if isinstance(returned, ast.Return)
             ]
+        case _:
+            pass
     sets = [_keys(table) for table in tables if isinstance(table, ast.Dict)]
     if not sets or len(sets) != len(tables):
         raise Puzzle(f"{where}: **{ast.unparse(value)} cannot be followed")
@@ -172,6 +174,8 @@ def _literal_events(module: ast.Module) -> Iterator[tuple[str, str, set[str], in
         match table.get("event"), table.get("level"):
             case ast.Constant(value=str(name)), ast.Constant(value=str(level)):
                 yield name, level, {str(key) for key in table} - HEAD, node.lineno
+            case _:
+                pass
 
 
 def _keys(table: ast.Dict) -> set[str]:

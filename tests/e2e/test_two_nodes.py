@@ -23,7 +23,7 @@ def emulator(tmp_path: Path) -> Iterator[Emulator]:
 
 def preempt_one_node(emulator: Emulator, make_node: MakeNode, redis_url: str) -> tuple[Node, Node]:
     """Four runs on two nodes; node a is preempted while node b has two free slots; all ends."""
-    config = sweep_config(4, seconds=10.0, resumed_seconds=6.0, on_term="save")
+    config = sweep_config(4, seconds=600.0, resumed_seconds=6.0, on_term="save")
     sweep = emulator.create_sweep(config)
     shared = ("--redis-url", redis_url, *QUICK)
     a = make_node(sweep, "--slots", "2", *shared, name="a").start()
@@ -32,6 +32,7 @@ def preempt_one_node(emulator: Emulator, make_node: MakeNode, redis_url: str) ->
     wait_until("all four runs trained", lambda: len(a.records("init")) == 4, 180)
     a.send(signal.SIGTERM)
     assert a.wait() == 75, a.tail()
+    a.release()
     assert b.wait() == 0, b.tail()
     return a, b
 
@@ -71,12 +72,14 @@ def test_a_resume_for_a_run_that_has_finished_here_starts_nothing(
     emulator: Emulator, make_node: MakeNode, redis_url: str
 ) -> None:
     emulator.faults(racy_window=60)
-    config = sweep_config(2, seconds=4.0, resumed_seconds=0.5, on_term="save")
+    config = sweep_config(2, seconds=600.0, resumed_seconds=0.5, on_term="save")
     sweep = emulator.create_sweep(config)
     node = make_node(sweep, "--slots", "1", "--redis-url", redis_url, *QUICK).start()
     node.wait_running(1)
     wait_until("the run logs", lambda: node.records("init"))
     node.ctl("preempt", "all")
+    wait_until("the run was preempted", lambda: node.records("saved"))
+    node.release()
 
     assert node.wait() == 0, node.tail()
 

@@ -1,11 +1,13 @@
 """docs/leases.md says what the code does."""
 
+import re
 from pathlib import Path
 
 from coordinator.core.model import SweepPath
 from coordinator.leases import LeaseSettings
 from coordinator.leases.connection import MINIMAL_ACL
 from coordinator.leases.keys import Keys
+from coordinator.leases.scripts import NAMES, lua_source
 
 PAGE = Path(__file__).parents[2] / "docs" / "leases.md"
 
@@ -14,6 +16,16 @@ def test_the_documented_rights_are_the_tested_ones() -> None:
     text = PAGE.read_text(encoding="utf-8")
     shown = text.split("ACL SETUSER coordinator on >PASSWORD")[1].split("```")[0].split()
     assert tuple(shown) == MINIMAL_ACL
+
+
+def test_every_command_that_a_script_calls_is_among_the_rights() -> None:
+    called = {
+        command.lower()
+        for name in (*NAMES, "prelude", "clock")
+        for command in re.findall(r"redis\.call\('(\w+)'", lua_source(name))
+    }
+    assert len(called) > 10
+    assert {f"+{command}" for command in called} <= set(MINIMAL_ACL)
 
 
 def test_the_documented_defaults_are_the_real_ones() -> None:

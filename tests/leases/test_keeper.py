@@ -228,7 +228,8 @@ async def test_a_cancelled_acquire_leaves_nothing_behind(
 async def test_a_thousand_leases_are_renewed_in_one_short_round(
     redis: RedisServer, sweep: SweepPath, tmp_path: Path
 ) -> None:
-    settings = replace(FAST, ttl_seconds=60.0, renew_seconds=10.0)
+    # No round but those of the test: a loaded machine takes longer than ten seconds over it.
+    settings = replace(FAST, ttl_seconds=3600.0, renew_seconds=600.0, timeout_seconds=10.0)
     async with node(redis.url, sweep, tmp_path, settings=settings) as a, redis.client() as client:
         for number in range(1000):
             wanted = claim(f"r{number}", slot=number)
@@ -236,13 +237,15 @@ async def test_a_thousand_leases_are_renewed_in_one_short_round(
             a.keeper._holdings.add(Holding(lease, wanted, boottime_seconds()))
         assert await a.keeper._renewer.round(), "the first round writes the records anew"
         assert len(await a.keeper.list_leases()) == 1000
-        await until(lambda: a.keeper._claims.limit.borrowed_tokens == 0)
+        await until(lambda: a.keeper._claims.limit.borrowed_tokens == 0, 60)
         calls = await _script_calls(client)
-        began = anyio.current_time()
-        assert await a.keeper._renewer.round()
-        took = anyio.current_time() - began
-        assert await _script_calls(client) - calls == 8, "1,000 leases in chunks of 128"
-        assert took < 1.0, "a bound for a loaded machine; alone it takes about 50 ms"
+        times = []
+        for _ in range(5):
+            began = anyio.current_time()
+            assert await a.keeper._renewer.round()
+            times.append(anyio.current_time() - began)
+        assert await _script_calls(client) - calls == 5 * 8, "1,000 leases in chunks of 128"
+        assert min(times) < 1.0, "a bound for a loaded machine; alone it takes about 50 ms"
 
 
 async def _script_calls(client: Redis) -> int:

@@ -79,4 +79,10 @@ def reaper() -> None:
 
 
 if __name__ == "__main__":
-    {"daemon": daemon, "family": family, "reaper": reaper}[sys.argv[1]](*sys.argv[2:])
+    match sys.argv[1:]:
+        case ["daemon", where, numbers]:
+            daemon(where, numbers)
+        case ["family"]:
+            family()
+        case ["reaper"]:
+            reaper()

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -44,7 +44,7 @@ def state(pid: int) -> str:
     return found[0] if found else ""
 
 
-async def until(what: str, probe: object) -> None:
+async def until(what: str, probe: Callable[[], bool]) -> None:
     await anyio.to_thread.run_sync(wait_until, what, probe, SECONDS)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from coordinator.process import tree
 from tests.process.test_spawn import ACTORS, ENV, SECONDS, state, until
+from tests.support.emulator import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -22,12 +23,12 @@ class Family:
     """A process in a session of its own with all kinds of descendants, as pids."""
 
     claim: str
+    process: "subprocess.Popen[str]"  # noqa: TID251
     root: int
     child: int
     other_group: int
     stopped: int
     escaped: int
-    process: "subprocess.Popen[str]"  # noqa: TID251
 
     @property
     def all(self) -> set[int]:
@@ -42,7 +43,8 @@ def start(claim: str | None) -> Family:
         start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
-    return Family(mark, *map(int, process.stdout.readline().split()), process)
+    pids = [int(word) for word in process.stdout.readline().split()]
+    return Family(mark, process, *pids)
 
 
 def end(family: Family) -> None:
@@ -122,19 +124,18 @@ async def test_a_process_that_came_after_the_first_look_is_killed_too(family: Fa
 
 
 async def test_nothing_to_kill_is_no_failure_and_a_process_that_just_ended_none_either() -> None:
-    ended = subprocess.Popen(["true"])  # noqa: TID251
-    ended.wait()
+    async with await anyio.open_process(["true"]) as ended:
+        await ended.wait()
     answers = [[ended.pid], []]
     assert await tree.kill_all(list) == 0
     assert await tree.kill_all(lambda: answers.pop(0)) == 1
 
 
-async def test_the_dead_that_nobody_has_collected_are_not_counted_as_living() -> None:
-    claim = uuid.uuid4().hex
-    zombie = subprocess.Popen(["true"], env={tree.CLAIM_VARIABLE: claim})  # noqa: TID251
-    await until("it is a zombie", lambda: state(zombie.pid) == "Z")
-    assert tree.of_claim(claim, session=os.getsid(0)) == [] or os.getsid(0) != os.getpgid(0)
-    assert zombie.pid not in tree.of_claim(claim)
+def test_the_dead_that_nobody_has_collected_are_not_counted_as_living() -> None:
+    zombie = subprocess.Popen(["true"], start_new_session=True)  # noqa: TID251
+    wait_until("it is a zombie", lambda: state(zombie.pid) == "Z", SECONDS)
+    assert tree.in_session(zombie.pid) == []
+    assert tree.of_claim(uuid.uuid4().hex, session=zombie.pid) == []
     zombie.wait()
 
 

@@ -4,8 +4,6 @@ Owns the reading of that page. A test that has run a daemon calls `check_events`
 daemon wrote.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

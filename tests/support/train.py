@@ -1,7 +1,8 @@
 """A training script for tests: real wandb, begins and ends on record, signals noted.
 
 What it does is set by the sweep's parameters; where it records, by RECORDS in the environment. A
-file `release` beside the records ends every training as if its time were over.
+file `release` beside the records ends every training as if its time were over, save a resumed one
+that has a time of its own.
 """
 
 import argparse
@@ -62,12 +63,12 @@ if options.on_term != "none":
 run = wandb.init()
 step = run.step
 record("init", step=step)
-seconds = options.seconds
+seconds, shortened = options.seconds, False
 if run.resumed and options.resumed_seconds is not None:
-    seconds = options.resumed_seconds
+    seconds, shortened = options.resumed_seconds, True
 end = time.monotonic() + seconds
 released = Path(os.environ["RECORDS"]).with_name("release")
-while time.monotonic() < end and not released.exists():
+while time.monotonic() < end and (shortened or not released.exists()):
     step += 1
     run.log({"n": options.n, "step_seen": step})
     time.sleep(0.1)

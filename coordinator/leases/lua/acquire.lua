@@ -3,11 +3,12 @@
 -- same fence. Never grants after `not_after`, to a void token, for a run that finished, or while
 -- another claim's lease stands (deadline and grace not both over).
 -- KEYS: 1 lease  2 run registry  3 fence counter  4 index  5 stream  6 epoch  7 void token
+--       8 rescue queue
 -- ARGV: 1 token  2 owner  3 slot  4 kind  5 run  6 ttl  7 grace  8 settle  9 not_after  10 fence hint
 --       11 keep  12 registry keep  13 stream length  14 program  15 arguments (JSON)
 -- Answer: {now, epoch, status, ...}
 --   granted, fence, why (claim | takeover | again)    late    void    finished, node
---   settling, wait    held, owner, fence, age, silent, wait, state    reserved, target, wait
+--   settling, wait    held, owner, fence, age, silent, wait, state, closing    reserved, target, wait
 local token, owner, slot, kind, run = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local ttl, grace, settle = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local not_after, hint, keep = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
@@ -27,10 +28,12 @@ local function grant(fence, why)
   write_record(lease_key, {
     state = 'held', token = token, owner = owner, slot = slot, kind = kind, fence = fence,
     why = why, granted_at = now, renewed_at = now, deadline = now + ttl, grace = grace,
-    claimable_at = now + ttl + grace, handoff_to = '', handoff_until = 0,
+    claimable_at = now + ttl + grace, handoff_to = '', handoff_until = 0, closing = '',
   }, ttl + grace + keep)
   raise_fence(fence_key, fence)
   redis.call('ZADD', index_key, int(now + ttl), run)
+  redis.call('ZREM', KEYS[8], run)
+  redis.call('HDEL', run_key, 'lost')
   redis.call('HSET', run_key, 'granted_at', int(now), 'granted_to', owner, 'fence', int(fence))
   announce(KEYS[5], ARGV[13], why == 'takeover' and 'taken_over' or 'acquired', run, owner, fence)
   return answer('granted', int(fence), why)
@@ -59,7 +62,8 @@ else
   bound_waits(lease_key, record, now, ttl)
   if record.state ~= 'released' and now < record.claimable_at then
     return answer('held', record.owner, int(record.fence), int(age_of(record.granted_at, now)),
-      int(age_of(record.renewed_at, now)), int(record.claimable_at - now), record.state)
+      int(age_of(record.renewed_at, now)), int(record.claimable_at - now), record.state,
+      record.closing == '1' and 1 or 0)
   end
 end
 

@@ -3,7 +3,7 @@
 -- missing reads as 0 or ''.
 local RECORD_FIELDS = {
   'state', 'token', 'owner', 'slot', 'kind', 'fence', 'why', 'granted_at', 'renewed_at', 'deadline',
-  'grace', 'claimable_at', 'handoff_to', 'handoff_until',
+  'grace', 'claimable_at', 'handoff_to', 'handoff_until', 'closing',
 }
 local NUMBERS = {
   fence = true, granted_at = true, renewed_at = true, deadline = true, grace = true,
@@ -58,6 +58,9 @@ local function age_of(time, now)
   if age < -1000 then return now end
   return math.max(age, 0)
 end
+
+-- Outcomes after which the W&B server may have given the run to a claim that we dropped.
+local TO_RUN_AGAIN = {preempted = true, interrupted = true, crashed = true, lost_claim = true}
 
 -- Raises the counter to at least `fence`.
 local function raise_fence(key, fence)

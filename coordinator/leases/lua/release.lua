@@ -3,6 +3,8 @@
 -- a delayed acquire with it is refused. The outcome (if any) enters the run registry unless another
 -- claim holds the lease. Never touches another claim's lease.
 -- KEYS: 1 lease  2 run registry  3 fence counter  4 index  5 stream  6 epoch  7 void token
+--       8 rescue queue: a dropped claim's run that nobody holds any more and that is to run again
+--         goes there, since the server does not hand it out again
 -- ARGV: 1 token  2 owner  3 run  4 fence (0: unknown)  5 outcome ('' for a claim that never ran)
 --       6 keep  7 registry keep  8 stream length  9 void keep
 --       10 why the claim was dropped ('' if it was not): the registry remembers it, since the W&B
@@ -30,6 +32,10 @@ local function note_drop()
   redis.call('PEXPIRE', KEYS[2], ARGV[7])
 end
 
+local function rescue(last_outcome)
+  if TO_RUN_AGAIN[last_outcome] then redis.call('ZADD', KEYS[8], int(now), run) end
+end
+
 local function was_missed(record)
   local dropped_at = tonumber(redis.call('HMGET', KEYS[2], 'dropped_at')[1]) or 0
   return dropped_at > 0 and dropped_at >= record.granted_at
@@ -52,8 +58,10 @@ if record and record.token == token then
   if was_missed(record) then missed = 1 end
   if record.state ~= 'released' then free(record) end
   conclude()
+  if missed == 1 then rescue(outcome) end
   return answer('released')
 end
 if record and record.state ~= 'released' then return answer('not_yours') end
+if ARGV[10] ~= '' then rescue(redis.call('HMGET', KEYS[2], 'outcome')[1]) end
 if not record or record.fence < fence then conclude() end
 return answer('absent')

@@ -35,7 +35,7 @@ local function reassert(key, lease)
   end
   redis.call('HSET', key, 'state', 'held', 'token', lease.token, 'owner', owner,
     'slot', lease.slot, 'kind', lease.kind, 'fence', int(lease.fence), 'why', 'reassert',
-    'granted_at', '0', 'handoff_to', '', 'handoff_until', '0')
+    'granted_at', '0', 'handoff_to', '', 'handoff_until', '0', 'closing', '')
   extend(key, lease.run)
   raise_fence(KEYS[1], lease.fence)
   announce(KEYS[3], ARGV[5], 'reasserted', lease.run, owner, lease.fence)

@@ -1,0 +1,105 @@
+"""Runs that W&B will not hand out again: offered to all nodes, taken by any that has a free slot.
+
+Owns the node's side of the rescue queue. The server is asked before a run is taken whose holder
+died without a word: one that it shows alive is left alone.
+"""
+
+import anyio
+import structlog
+
+from coordinator.core.model import CommandKind, Outcome, SweepPath
+from coordinator.core.rescue import Policy, is_alive, wants
+from coordinator.core.wire import TrainCommand
+from coordinator.errors import CoordinatorError
+from coordinator.leases import Leases, OfferStatus, Rescue
+from coordinator.wandb_account import Account
+
+log = structlog.get_logger()
+
+OFFER_TRIES = 5
+OFFER_PAUSE_SECONDS = 1.0
+
+
+class Rescues:
+    """See the module."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        leases: Leases,
+        account: Account,
+        sweep: SweepPath,
+        *,
+        patience_seconds: float,
+    ) -> None:
+        """`patience_seconds`: TTL and grace of a lease, and a little more."""
+        self._patience = patience_seconds
+        self._policy = policy
+        self._leases = leases
+        self._account = account
+        self._sweep = sweep
+
+    async def consider(self, run_id: str, outcome: Outcome) -> None:
+        """Offer a run that ended so, if the policy wants it."""
+        if not wants(self._policy, outcome):
+            return
+        for attempt in range(OFFER_TRIES):
+            try:
+                status = await self._leases.offer(
+                    run_id, self._policy.backoff_seconds, self._policy.max_attempts
+                )
+            except CoordinatorError as error:
+                log.warning("rescue_delayed", run_id=run_id, attempt=attempt + 1, reason=str(error))
+                await anyio.sleep(OFFER_PAUSE_SECONDS)
+                continue
+            if status is OfferStatus.QUEUED:
+                log.info("rescue_queued", run_id=run_id, outcome=outcome)
+            elif status is OfferStatus.EXHAUSTED:
+                log.error("run_given_up", run_id=run_id, outcome=outcome,
+                          attempts=self._policy.max_attempts)  # fmt: skip
+            return
+
+    async def hand_over(self, run_id: str) -> bool:
+        """Give a run that was claimed and not started to any free node; False if we cannot."""
+        if not self._policy.enabled:
+            return False
+        try:
+            return await self._leases.offer(run_id, 0.0, 0) is OfferStatus.QUEUED
+        except CoordinatorError:
+            return False
+
+    async def next(self) -> TrainCommand | None:
+        """A run to train again, as a `resume` command."""
+        if not self._policy.enabled:
+            return None
+        found = await self._leases.take()
+        if found is None or (found.lost and await self._lives(found)):
+            return None
+        log.info("rescue_taken", run_id=found.run_id, lost=found.lost)
+        raw = {"type": "resume", "run_id": found.run_id, "program": found.program,
+               "args": found.args}  # fmt: skip
+        return TrainCommand(CommandKind.RESUME, found.run_id, found.program, found.args, raw)
+
+    async def waiting(self, over_seconds: float) -> bool:
+        """Whether runs of a sweep that has been over for `over_seconds` may need training yet.
+
+        A lease that stands is one of a node that died, or of one that still trains: after TTL and
+        grace the first kind has come into the queue, and the second is not ours to wait for.
+        """
+        if not self._policy.enabled:
+            return False
+        try:
+            waiting = await self._leases.waiting()
+        except CoordinatorError:
+            return False
+        return waiting.rescues > 0 or (waiting.leases > 0 and over_seconds < self._patience)
+
+    async def _lives(self, found: Rescue) -> bool:
+        try:
+            state, age = await self._account.run_life(self._sweep, found.run_id)
+        except CoordinatorError as error:
+            log.warning("run_state_unknown", run_id=found.run_id, reason=str(error))
+            return True
+        if alive := is_alive(state, age):
+            log.info("rescue_put_off", run_id=found.run_id, server_state=state, age_seconds=age)
+        return alive

@@ -1,0 +1,128 @@
+"""scripts/nemesis: faults one by one and mixed, and a judge.
+
+Owns the options, the seed and the exit codes.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+
+from tests.nemesis.faults import FAULTS, LONG_FAULTS
+from tests.nemesis.play import Plan, chosen, play
+from tests.nemesis.report import report
+from tests.nemesis.world import SETTINGS
+from tests.support.node import REPOSITORY
+
+EXAMPLES = """\
+examples:
+  scripts/nemesis                             every fault for 5 s, then all mixed for 20 s
+  scripts/nemesis --fault mixed --seconds 60  only mixed
+  scripts/nemesis --fault "redis wiped"       one fault (see --list)
+  scripts/nemesis --partitions long           faults longer than a lease lasts: overlaps may be,
+                                              but must end soon after contact returns
+  scripts/nemesis --partitions long --strict --fault "link black hole, long"
+  scripts/nemesis --no-settling --fault "redis wiped"    must fail: the judge bites
+  scripts/nemesis --no-leases                            must fail too
+  scripts/nemesis --long                      5,000 x 100 steps of the scripts against the model
+  scripts/nemesis --daemons --minutes 10      whole daemons, real agents (docs/nemesis.md)
+
+exit codes:  0 every promise was kept   1 one was broken, or the play could not be played   2 usage
+"""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options; exits with 2 for wrong ones."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/nemesis",
+        description="Three nodes share a Redis; everything breaks; nothing may be held twice.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each fault (default: 5)")
+    parser.add_argument(
+        "--fault", default="all", metavar="NAME", help="a fault's name or its beginning, or mixed"
+    )
+    parser.add_argument("--seed", type=int, help="repeat the faults of an earlier play")
+    parser.add_argument("--partitions", choices=["short", "long"], default="short")
+    parser.add_argument("--strict", action="store_true", help='on_lease_loss = "strict"')
+    parser.add_argument("--no-settling", action="store_true", help="must report overlaps")
+    parser.add_argument("--no-leases", action="store_true", help="must report overlaps")
+    parser.add_argument("--daemons", action="store_true", help="whole daemons instead of stacks")
+    parser.add_argument("--minutes", type=float, default=10.0, help="with --daemons (default: 10)")
+    parser.add_argument("--long", action="store_true", help="the scripts against the model")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the files in DIR")
+    parser.add_argument("--list", action="store_true", help="print the names of the faults")
+    options = parser.parse_args(arguments)
+    if options.fault not in {"all", "mixed"} and not chosen(options.fault, long=False):
+        parser.error(f"no fault begins with {options.fault!r}; see --list")
+    return options
+
+
+def main() -> int:
+    """Do what the options say; the exit code."""
+    options = parse(sys.argv[1:])
+    if options.list:
+        say("\n".join(fault.name for fault in (*FAULTS, *LONG_FAULTS)))
+        return 0
+    if options.long:
+        return model(examples=5000, steps=100)
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(10**6)
+    say(f"seed {options.seed}")
+    with tempfile.TemporaryDirectory(prefix="nemesis-") as scratch:
+        directory = options.keep or Path(scratch)
+        if options.daemons:
+            from tests.nemesis.daemons import play_daemons  # noqa: PLC0415 - not needed otherwise
+
+            return play_daemons(options, directory, say)
+        result = anyio.run(play, plan_of(options), directory)
+    say(report(result, options.seed))
+    return 1 if result.broken else 0
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """What the options ask for."""
+    long = options.partitions == "long"
+    only_mixed = options.fault == "mixed"
+    faults = [] if only_mixed else chosen(options.fault, long=long)
+    mixed = options.seconds if only_mixed else 4 * options.seconds
+    mode = "no-leases" if options.no_leases else "leases"
+    return Plan(
+        faults=faults,
+        seconds=options.seconds,
+        mixed_seconds=mixed if options.fault in {"all", "mixed"} else 0.0,
+        long=long or any(fault.long for fault in faults),
+        seed=options.seed,
+        mode="no-settling" if options.no_settling else mode,
+        settings=replace(SETTINGS, on_lease_loss="strict") if options.strict else SETTINGS,
+    )
+
+
+def model(*, examples: int, steps: int) -> int:
+    """The real scripts against a plain model on a virtual clock, by hypothesis."""
+    say(f"{examples} examples of up to {steps} steps; this takes minutes")
+    env = {
+        **os.environ,
+        "COORDINATOR_MODEL_EXAMPLES": str(examples),
+        "COORDINATOR_MODEL_STEPS": str(steps),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "--timeout", "7200"]
+    command += ["tests/leases/test_model.py"]
+    return subprocess.run(command, env=env, cwd=REPOSITORY, check=False).returncode
+
+
+def say(words: str) -> None:
+    """Print at once."""
+    sys.stdout.write(words + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

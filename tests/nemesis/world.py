@@ -1,0 +1,187 @@
+"""The world of the short form: one Redis, a proxy and a stack for each node, the driver.
+
+Owns every process that it starts and ends all of them, trainings included, by their mark. It must
+never judge.
+"""
+
+import os
+import random
+import shutil
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+
+import anyio
+import msgspec
+from anyio.abc import Process
+from redis.asyncio import Redis
+
+from coordinator.core.lease import LeaseSettings
+from coordinator.leases.keys import Keys
+from tests.nemesis.clock import JumpingClock, build_clock
+from tests.nemesis.driver import Driver
+from tests.nemesis.stack import SWEEP, Orders
+from tests.support.node import MARK, REPOSITORY, marked
+from tests.support.redis import FaultProxy, RedisServer, redis_program, redis_server
+
+NODES = ("node-a", "node-b", "node-c")
+SLOTS = 4
+SETTINGS = LeaseSettings(
+    ttl_seconds=1.2,
+    renew_seconds=0.2,
+    grace_seconds=0.8,
+    handoff_seconds=0.6,
+    race_window_seconds=0.15,
+    timeout_seconds=0.28,
+    stop_budget_seconds=0.3,
+)
+"""The defaults divided by some fifty, so that a minute holds hundreds of lives of a lease."""
+SLACK_SECONDS = 0.3
+"""What a loaded machine of two cores may hold up a process."""
+
+
+def longest_silence(settings: LeaseSettings) -> float:
+    """How long a fault may keep a node from Redis so that none of its leases can be taken.
+
+    The last renewal may lie one interval back, and after the fault one time-out and one pause may
+    pass before the next succeeds.
+    """
+    away = 1.1 * (settings.renew_seconds + settings.renew_seconds / 4) + settings.timeout_seconds
+    return settings.ttl_seconds + settings.grace_seconds - away
+
+
+@dataclass
+class Member:
+    """One node: its proxy, its present process and the one that stands ready to follow it."""
+
+    name: str
+    proxy: FaultProxy
+    process: Process | None = None
+    spare: Process | None = None
+
+    def send(self, signum: int) -> None:
+        """Signal the present process."""
+        assert self.process is not None
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signum)
+
+
+@dataclass
+class World:
+    """See the module."""
+
+    directory: Path
+    redis: RedisServer
+    driver: Driver
+    mode: str
+    settings: LeaseSettings
+    clock: JumpingClock | None
+    members: list[Member] = field(default_factory=list)
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def records(self) -> Path:
+        """Where the trainings keep their records."""
+        return self.directory / "records"
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Redis]:
+        """A client that no fault stands in front of."""
+        async with self.redis.client() as client:
+            yield client
+
+    # --- stacks -------------------------------------------------------------------------------
+    async def start(self, member: Member) -> None:
+        """Let the spare process be the node's stack."""
+        spare = await self._ready(member)
+        orders = Orders(
+            node=member.name,
+            url=member.proxy.url,
+            directory=str(self.directory / member.name),
+            records=str(self.records),
+            driver=str(self.driver.prefix),
+            slots=SLOTS,
+            mode=self.mode,
+            settings=asdict(self.settings),
+        )
+        member.process, member.spare = spare, None
+        assert spare.stdin is not None
+        await spare.stdin.send(msgspec.json.encode(orders) + b"\n")
+
+    async def prepare(self, member: Member) -> None:
+        """Have a spare process ready."""
+        member.spare = await self._ready(member)
+
+    async def _ready(self, member: Member) -> Process:
+        if member.spare is not None:
+            return member.spare
+        command = [sys.executable, "-m", "tests.nemesis.stack"]
+        env = {**os.environ, "PYTHONPATH": str(REPOSITORY), MARK: self.mark}
+        process = await anyio.open_process(
+            command, stdin=PIPE, stdout=PIPE, stderr=None, env=env, start_new_session=True
+        )
+        assert process.stdout is not None
+        with anyio.fail_after(60):
+            await process.stdout.receive()
+        return process
+
+    async def kill(self, member: Member) -> None:
+        """SIGKILL to the stack alone; its trainings live on."""
+        member.send(signal.SIGKILL)
+        self.driver.killed[member.name] = anyio.current_time()
+        assert member.process is not None
+        await member.process.wait()
+
+    async def end(self) -> None:
+        """End everything that carries our mark."""
+        for member in self.members:
+            for process in (member.process, member.spare):
+                if process is not None and process.returncode is None:
+                    process.kill()
+        while living := marked(self.mark):
+            for pid in living:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await anyio.sleep(0.05)
+        for member in self.members:
+            for process in (member.process, member.spare):
+                if process is not None:
+                    await process.aclose()
+
+
+@asynccontextmanager
+async def open_world(
+    directory: Path, *, seed: int, mode: str, settings: LeaseSettings = SETTINGS
+) -> AsyncIterator[World]:
+    """A running world; everything of it is gone afterwards, its files excepted."""
+    for name in ("redis", "records", *NODES):
+        shutil.rmtree(directory / name, ignore_errors=True)
+        (directory / name).mkdir(parents=True)
+    clock = build_clock(directory)
+    program = redis_program() if clock is None else clock.program(redis_program())
+    options = ["--appendonly", "yes", "--appendfsync", "no", "--enable-debug-command", "yes"]
+    lapse = 3 * settings.settle_seconds
+    driver = Driver(directory / "d", random.Random(seed), 9, (0.1, 1.5), lapse)
+    async with AsyncExitStack() as stack:
+        server = redis_server(directory / "redis", *options, program=program)
+        redis = await stack.enter_async_context(server)
+        await stack.enter_async_context(driver.serve())
+        world = World(directory, redis, driver, mode, settings, clock)
+        try:
+            for name in NODES:
+                proxy = await stack.enter_async_context(FaultProxy(redis.socket).serve())
+                world.members.append(Member(name, proxy))
+            async with world.admin() as client:
+                await client.set(Keys(SWEEP).epoch, 1)  # a Redis that has long been in use
+            async with anyio.create_task_group() as tasks:
+                for member in world.members:
+                    tasks.start_soon(world.start, member)
+            yield world
+        finally:
+            with anyio.CancelScope(shield=True):
+                await world.end()
