@@ -120,13 +120,8 @@ def print_lease(lease: LeaseDetailView, now: datetime) -> None:
             "last outcome",
             _past(lease.last_outcome, lease.last_outcome_node, lease.last_outcome_at, now),
         ),
-        (
-            "drops",
-            _words(
-                str(lease.drops),
-                _past(lease.last_drop, lease.last_drop_node, lease.last_drop_at, now),
-            ),
-        ),
+        ("drops", str(lease.drops)),
+        ("last drop", _past(lease.last_drop, lease.last_drop_node, lease.last_drop_at, now)),
         ("rescues", str(lease.rescues)),
         ("program", lease.program),
         ("arguments", json.dumps(lease.args, ensure_ascii=False)),

@@ -9,7 +9,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 
@@ -132,11 +132,12 @@ def _convert(key: str, value: Any, where: str) -> Any:
     if key not in keys:
         raise ConfigError(where, f"unknown key {_shown(key)}{_hint(key, keys)}")
     kind = keys[key]
-    if isinstance(value, str) and kind == dict[str, str]:
+    if isinstance(value, str) and (kind == dict[str, str] or get_origin(kind) is list):
         try:
             value = json.loads(value)
         except json.JSONDecodeError as error:
-            raise ConfigError(where, f"must be a JSON object of strings: {error}") from error
+            form = "list" if get_origin(kind) is list else "object"
+            raise ConfigError(where, f"must be a JSON {form} of strings: {error}") from error
     if isinstance(value, str) and kind is bool:
         value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(
             value.lower(), value

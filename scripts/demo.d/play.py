@@ -67,7 +67,7 @@ class Play:
         await a.start()
         await b.start()
         await self._until("node a is in the midst of its runs", lambda: self._ripe(a), a, b)
-        self.stage.act(2, "node a is preempted (SIGTERM), as SLURM or a spot machine does it")
+        self.stage.act(2, "node a gets a SIGTERM, as from SLURM or a spot machine")
         await self._preempt(a)
         await self._until("node b goes on with a run of node a", lambda: self._resumed(b), b)
         self.stage.act(3, "node a is back; a training process gets a SIGKILL")

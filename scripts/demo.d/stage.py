@@ -33,7 +33,7 @@ class PlainStage:
 
     def act(self, number: int, title: str) -> None:
         """A heading."""
-        self.say(f"--- act {number} of {ACTS}: {title}")
+        self.say(f"== act {number} of {ACTS}: {title}")
 
     def say(self, text: str) -> None:
         """One line with the seconds since the beginning."""

@@ -41,6 +41,10 @@ OTHER_VALUES: dict[str, Any] = {
     "preemption.signals": {"SIGTERM": "SIGUSR1"},
     "preemption.grace_seconds": 120.0,
     "preemption.storm_seconds": 0.0,
+    "rescue.enabled": False,
+    "rescue.on": ["crashed", "oom"],
+    "rescue.max_attempts": 7,
+    "rescue.backoff_seconds": 0.5,
     "control.socket": "/run/c.sock",
     "control.group": "ml",
     "events.file": "off",
@@ -59,7 +63,7 @@ def value_of(config: Config, key: str) -> Any:
 
 def as_text(value: Any) -> str:
     """As a person writes it in a variable or behind `--set`."""
-    if isinstance(value, dict):
+    if isinstance(value, dict | list):
         return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 

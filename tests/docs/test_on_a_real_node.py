@@ -28,7 +28,7 @@ from tests.support.emulator import Emulator, start_emulator, wait_until
 from tests.support.events import check_events
 from tests.support.node import Node
 
-STEPS = 40
+STEPS = 25
 LEAN = ("--set", "pool.warm_agents=0")
 JQ = blocks("events.md", "jq")
 
@@ -91,8 +91,8 @@ def test_the_script_is_preempted_and_goes_on_after_the_saved_step(preempted: Pre
     assert preempted.server_between["state"] == "preempted"
     assert preempted.server_at_end["state"] == "finished"
     output = said(preempted.node)
-    begun = [int(step) for step in re.findall(r"begins after step (\d+)", output)]
-    saved = [int(step) for step in re.findall(r"saved after step (\d+)", output)]
+    begun = [int(step) for step in re.findall(r"begins after step (\d+)\.", output)]
+    saved = [int(step) for step in re.findall(r"saved after step (\d+)\.", output)]
     assert 0 < saved[0] < STEPS
     assert (begun, len(saved)) == ([0, saved[0]], 1)
     curve = [row["_step"] for row in preempted.server_at_end["history"]]

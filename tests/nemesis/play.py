@@ -78,7 +78,11 @@ async def play(plan: Plan, directory: Path) -> Result:
     rng = random.Random(plan.seed)
     rows: list[Row] = []
     async with open_world(
-        directory, seed=plan.seed, mode=plan.mode, settings=plan.settings
+        directory,
+        seed=plan.seed,
+        mode=plan.mode,
+        settings=plan.settings,
+        long=plan.long,
     ) as world:
         able = [f for f in plan.faults if world.clock is not None or not f.needs_clock]
         for fault in able:

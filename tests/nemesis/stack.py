@@ -109,6 +109,7 @@ class Stack:
     tasks: TaskGroup = field(init=False)
     backlog: deque[Claim] = field(default_factory=deque)
     living: dict[str, Living] = field(default_factory=dict)
+    spares: dict[int, Process] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         orders = self.orders
@@ -230,10 +231,7 @@ class Stack:
             "records": self.orders.records,
             "driver": f"{self.orders.driver}.tell",
         }
-        command = [sys.executable, "-I", "-S", str(TRAINING), json.dumps(orders)]
-        process = await anyio.open_process(
-            command, stdin=PIPE, stdout=DEVNULL, stderr=None, start_new_session=True
-        )
+        process = self.spares.pop(lease.slot, None) or await self.hatch()
         kept = Kept(
             token=lease.token,
             run_id=lease.run_id,
@@ -250,8 +248,16 @@ class Stack:
         living = self.living[kept.token] = Living(kept)
         assert process.stdin is not None
         with suppress(anyio.BrokenResourceError):
-            await process.stdin.send(b"go\n")
+            await process.stdin.send(json.dumps(orders).encode() + b"\n")
+        self.spares[lease.slot] = await self.hatch()
         await self.see_through(living, process)
+
+    async def hatch(self) -> Process:
+        """A training that waits for its orders: its start must not take longer than a renewal."""
+        command = [sys.executable, "-I", "-S", str(TRAINING)]
+        return await anyio.open_process(
+            command, stdin=PIPE, stdout=DEVNULL, stderr=None, start_new_session=True
+        )
 
     async def see_through(self, living: Living, process: Process | None) -> None:
         """Wait for the end, then release. An adopted training is nobody's child."""

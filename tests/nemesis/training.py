@@ -2,8 +2,8 @@
 
 Owns one file, RECORDS/RUN.PID: a line of JSON about its begin, then one line of fixed length with
 the last moment (CLOCK_MONOTONIC, nanoseconds) at which it lived and its state, written over and
-over. Standard library only. It waits for the word to go: a stack that dies before has started
-nothing.
+over. Standard library only. It is started ahead of need and waits for its orders: a
+stack that dies before it gives them has started nothing.
 """
 
 import json
@@ -19,12 +19,13 @@ BEAT_SECONDS = 0.01
 
 
 def main() -> None:
-    """Live as the orders in the first argument say."""
-    orders = json.loads(sys.argv[1])
+    """Live as the orders say, which come on standard input; without any, not at all."""
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda signum, _frame: asked.append(signum))
-    if not sys.stdin.readline():
+    line = sys.stdin.readline()
+    if not line:
         return
+    orders = json.loads(line)
     began = time.monotonic_ns()
     facts = {name: orders[name] for name in ("run", "node", "fence", "token")}
     head = json.dumps({**facts, "pid": os.getpid(), "began": began}).encode() + b"\n"

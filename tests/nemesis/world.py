@@ -156,9 +156,12 @@ class World:
 
 @asynccontextmanager
 async def open_world(
-    directory: Path, *, seed: int, mode: str, settings: LeaseSettings = SETTINGS
+    directory: Path, *, seed: int, mode: str, settings: LeaseSettings = SETTINGS, long: bool = False
 ) -> AsyncIterator[World]:
-    """A running world; everything of it is gone afterwards, its files excepted."""
+    """A running world; everything of it is gone afterwards, its files excepted.
+
+    With `long` most trainings outlive a long fault, so that there is something to overlap with.
+    """
     for name in ("redis", "records", *NODES):
         shutil.rmtree(directory / name, ignore_errors=True)
         (directory / name).mkdir(parents=True)
@@ -166,7 +169,7 @@ async def open_world(
     program = redis_program() if clock is None else clock.program(redis_program())
     options = ["--appendonly", "yes", "--appendfsync", "no", "--enable-debug-command", "yes"]
     lapse = 3 * settings.settle_seconds
-    driver = Driver(directory / "d", random.Random(seed), 9, (0.1, 1.5), lapse)
+    driver = Driver(directory / "d", random.Random(seed), 9, (1.0, 9.0) if long else (0.1, 1.5), lapse)
     async with AsyncExitStack() as stack:
         server = redis_server(directory / "redis", *options, program=program)
         redis = await stack.enter_async_context(server)

@@ -40,7 +40,8 @@ def daemon(output: str, ignored: str) -> None:
 def escapee() -> int:
     """A double-forked process in a session of its own; its pid."""
     reader, writer = os.pipe()
-    if os.fork() == 0:
+    between = os.fork()
+    if between == 0:
         os.setsid()
         if os.fork() == 0:
             os.write(writer, str(os.getpid()).encode())
@@ -48,7 +49,7 @@ def escapee() -> int:
             os.execv(SLEEPER[0], SLEEPER)
         os._exit(0)
     os.close(writer)
-    os.wait()
+    os.waitpid(between, 0)
     return int(os.read(reader, 16))
 
 
@@ -70,8 +71,8 @@ def reaper() -> None:
     orphan = escapee()
     os.kill(orphan, signal.SIGKILL)
     ended = {known.pid, orphan}
-    while not ended <= {p.pid for p in tree.processes() if p.state == "Z"}:
-        pass
+    while not ended <= {seen.pid for seen in tree.processes() if seen.state == "Z"}:
+        os.sched_yield()
     collected = tree.reap_strangers([known.pid])
     say(collected == [orphan], known.wait(), living.poll(), tree.reap_strangers([known.pid]))
     living.kill()
@@ -86,3 +87,5 @@ if __name__ == "__main__":
             family()
         case ["reaper"]:
             reaper()
+        case _:
+            raise SystemExit(f"no such actor: {sys.argv[1:]}")
