@@ -80,7 +80,7 @@ class Preemption(Section, frozen=True, forbid_unknown_fields=True, kw_only=True)
     signals: dict[str, str] = msgspec.field(
         default_factory=lambda: {name: name for name in GRACEFUL_SIGNALS}
     )
-    """Signal that came in to signal that the main training process gets."""
+    """Signal that came in to signal that the main training process gets; the rest go on as is."""
     grace_seconds: NotNegative = 30.0
     """Time between the graceful signal and SIGKILL to the whole tree."""
     storm_seconds: NotNegative = 2.0

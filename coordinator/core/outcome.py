@@ -61,6 +61,7 @@ TABLE: tuple[Rule, ...] = (
     ("a person stopped it", lambda e: e.cancelled and not e.succeeded, Outcome.CANCELLED),
     ("exit 0 after our signal", lambda e: e.succeeded and e.preempted, Outcome.PREEMPT_LOST),
     ("exit 0", lambda e: e.succeeded, Outcome.FINISHED),
+    ("the server has it as finished", lambda e: e.server_state == "FINISHED", Outcome.FINISHED),
     ("the server will re-queue it", lambda e: e.requeued, Outcome.PREEMPTED),
     ("ended because of us, unmarked", lambda e: e.preempted or e.killed, Outcome.INTERRUPTED),
     ("the kernel took memory back", lambda e: e.oom, Outcome.OOM),

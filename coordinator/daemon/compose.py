@@ -16,6 +16,7 @@ import structlog
 
 from coordinator import __version__, control
 from coordinator.config import Config
+from coordinator.config.model import GRACEFUL_SIGNALS
 from coordinator.config.state_dir import CONTROL_SOCKET, default_state_dir
 from coordinator.core.lease import HolderState
 from coordinator.core.model import Outcome
@@ -120,13 +121,15 @@ class _Daemon:
         self.telemetry = telemetry
         self.pool: Pool | None = None
         self._preparing = anyio.CancelScope()
+        self._signals = {name: name for name in GRACEFUL_SIGNALS} | config.preemption.signals
+        """Those that are not named are notices too, and passed on as they are."""
 
     async def run(self) -> int:
         """From the first question to the last release."""
         become_subreaper()
         async with AsyncExitStack() as stack:
             group = await stack.enter_async_context(anyio.create_task_group())
-            await group.start(watch_signals, self.config.preemption.signals, self._notice)
+            await group.start(watch_signals, self._signals, self._notice)
             findings: Findings | None = None
             with self._preparing:
                 log.info("daemon_started", version=__version__, pid=os.getpid(),
@@ -286,7 +289,7 @@ class _Daemon:
             until_done=self.config.until_done,
             grace_seconds=preemption.grace_seconds,
             storm_seconds=preemption.storm_seconds,
-            preempt_signal=signal_number(preemption.signals.get("SIGTERM", "SIGTERM")),
+            preempt_signal=signal_number(self._signals["SIGTERM"]),
         )
 
     def _slot_settings(self, findings: Findings, files: StayFiles) -> SlotSettings:

@@ -16,6 +16,7 @@ import anyio
 import structlog
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 from anyio.abc import TaskStatus
+from yarl import URL
 
 from coordinator.core import wire
 from coordinator.gateway.desk import Desk, IdleBeat, Reply
@@ -63,7 +64,9 @@ class Gateway:
         """Serve until cancelled."""
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_route("*", "/a/{token}/{tail:.*}", self._handle)
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
+        # Bodies go on as they came, so aiohttp must not undo their compression.
+        runner = web.AppRunner(app, handler_cancellation=True, auto_decompress=False,
+                               access_log=None, shutdown_timeout=1)  # fmt: skip
         await runner.setup()
         try:
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -144,6 +147,7 @@ class Gateway:
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Pass on what we have no interest in, without holding it in memory."""
+        answer: web.StreamResponse | None = None
         try:
             async with self._session.request(
                 request.method,
@@ -161,11 +165,16 @@ class Gateway:
                 await answer.write_eof()
                 return answer
         except (ClientError, TimeoutError, OSError) as error:
-            return _respond(_unreachable(error))
+            if answer is None:
+                return _respond(_unreachable(error))
+            if request.transport is not None:  # only a broken connection can say "that was half"
+                request.transport.abort()
+            return answer
 
-    def _target(self, request: web.Request) -> str:
-        query = f"?{request.query_string}" if request.query_string else ""
-        return f"{self._upstream}/{request.match_info['tail']}{query}"
+    def _target(self, request: web.Request) -> URL:
+        """The address upstream, with every escape of the agent's as it was."""
+        _, _, _, tail = request.rel_url.raw_path_qs.split("/", 3)
+        return URL(f"{self._upstream}/{tail}", encoded=True)
 
     def _headers(self, request: web.Request) -> dict[str, str]:
         return _end_to_end(request.headers) | _encoding(request.headers)

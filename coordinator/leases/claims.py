@@ -118,7 +118,6 @@ class Claims:
         finally:
             self._talks.discard(talk)
         await self._give_up(entry, result, unsure=talk.unsure)
-        _tell_dropped(claim, result)
         return result
 
     async def _hold(self, entry: JournalEntry, won: Won) -> Lease | None:
@@ -209,14 +208,3 @@ def _ended(entry: JournalEntry, ended: Mapping[str, Outcome]) -> JournalEntry:
     if outcome is None and entry.state == "held":
         outcome = Outcome.CRASHED
     return msgspec.structs.replace(entry, state="releasing", outcome=outcome)
-
-
-def _tell_dropped(claim: Claim, dropped: Dropped) -> None:
-    log.warning(
-        "lease_dropped",
-        run_id=claim.run_id,
-        slot=claim.slot,
-        reason=dropped.reason,
-        holder=dropped.holder,
-        detail=dropped.detail,
-    )

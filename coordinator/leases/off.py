@@ -40,7 +40,7 @@ class NoLeases:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Wait for the end."""
-        log.warning("leases_disabled", node=self._node)
+        log.warning("leases_disabled")
         task_status.started()
         await self._closing.wait()
 

@@ -27,11 +27,15 @@ class History:
         self._path = path
         self._ended: deque[RunView] = deque(maxlen=KEPT)
         self._appending = anyio.Lock()
+        self._torn = False
+        """The file ends in half a line, left by a daemon that was killed while it wrote."""
 
     def load(self) -> None:
         """Read what earlier daemons wrote; blocks, so call it before the loop runs."""
         with suppress(OSError):
-            for line in self._path.read_bytes().splitlines():
+            lines = self._path.read_bytes()
+            self._torn = not lines.endswith(b"\n") and bool(lines)
+            for line in lines.splitlines():
                 with suppress(msgspec.ValidationError, msgspec.DecodeError):
                     self._ended.append(msgspec.json.decode(line, type=RunView))
 
@@ -51,4 +55,5 @@ class History:
 
     def _append(self, line: bytes) -> None:
         with self._path.open("ab") as file:
-            file.write(line)
+            file.write(b"\n" + line if self._torn else line)
+        self._torn = False

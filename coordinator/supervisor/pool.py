@@ -4,6 +4,7 @@ Owns desired state (number of slots, paused, draining, stopping) and the slots. 
 of `core.reconcile`; here they are carried out. It must never end while a training of it lives.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -268,7 +269,9 @@ class Pool:
 
     def adopt(self, stays: Sequence[Stay]) -> None:
         """Take over what earlier daemons of this node started; call it before `run`."""
-        self._adopted = {stay.slot: stay for stay in stays}
+        for stay in stays:  # a slot may have gone on while the end of its last run was recorded
+            free = (number for number in itertools.count() if number not in self._adopted)
+            self._adopted[next(free) if stay.slot in self._adopted else stay.slot] = stay
 
     async def _serve(self, slot: Slot) -> None:
         log.info("slot_added", slot=slot.number)

@@ -32,7 +32,6 @@ class AgentCommand:
     """How an agent of this machine is started."""
 
     executable: str
-    version: str
     forward_signals: bool
 
     def argv(self, sweep: str) -> list[str]:
@@ -57,21 +56,13 @@ def find(configured: str, environ: Mapping[str, str]) -> str:
 
 
 async def probe(configured: str, environ: Mapping[str, str], workdir: Path) -> AgentCommand:
-    """Ask the wandb command for its options; starts it twice, about a second each.
+    """Ask the wandb command for its options; starts it once, about a second.
 
     Raises NoWandbError when there is none or it does not work.
     """
     path = await anyio.to_thread.run_sync(find, configured, environ)
-    answers: dict[str, str] = {}
-
-    async def ask(*words: str) -> None:
-        answers[words[-1]] = await _output([path, *words], environ, workdir)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(ask, "--version")
-        group.start_soon(ask, "agent", "--help")
-    version = answers["--version"].split()[-1] if answers["--version"].split() else "unknown"
-    return AgentCommand(path, version, "--forward-signals" in answers["--help"])
+    text = await _output([path, "agent", "--help"], environ, workdir)
+    return AgentCommand(path, "--forward-signals" in text)
 
 
 async def _output(command: list[str], environ: Mapping[str, str], workdir: Path) -> str:

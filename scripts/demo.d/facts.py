@@ -5,13 +5,11 @@ when, never the word of a daemon. Says nothing about good or bad: that is `verdi
 """
 
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 from observed import Line, Observed, Stay, monotonic_of
 from play import STEPS, Story
-
-from coordinator.config import Config
 
 AGENT_READY_SECONDS = 5.1
 """An agent pauses 5 s between its registration and its first question for work."""
@@ -28,6 +26,7 @@ class Facts:
     preempted: int
     resumed: int
     resumed_elsewhere: int
+    """Preempted runs that the other node went on with."""
     duplicates: int
     dropped: int
     overlaps: list[tuple[str, float]]
@@ -47,7 +46,12 @@ class Facts:
     """Hand-overs for which no agent was ready or the server had no work yet."""
     steps_lost: int
     broken_histories: list[str]
-    """Finished runs that do not have each step exactly once on the server."""
+    """Finished runs that do not have each step exactly once on the server.
+
+    What wandb had not sent yet when its process was killed is missing from the killed run: that is
+    `killed_steps_unsent`, and the only thing that may be missing.
+    """
+    killed_steps_unsent: int
     preempt_seconds: float
     exit_codes: dict[str, list[int | None]]
     seconds: float
@@ -62,12 +66,6 @@ class HandOver:
     warm: bool
 
 
-def rescue_is_on() -> bool:
-    """Whether this version runs a run again that the server does not queue again."""
-    rescue: Any = getattr(Config(), "rescue", None)
-    return bool(getattr(rescue, "enabled", False))
-
-
 def gather(story: Story, observed: Observed, server_runs: dict[str, Any]) -> Facts:
     """All facts; `server_runs` are the runs as the server shows them at the end."""
     states = {run: str(view["state"]) for run, view in server_runs.items()}
@@ -75,22 +73,18 @@ def gather(story: Story, observed: Observed, server_runs: dict[str, Any]) -> Fac
         e for n in "ab" for e in observed.events(n, "run_ended") if e["outcome"] == "preempted"
     ]
     resumed = resumptions(observed.stays)
+    moved = [b.run for b, after in resumed if b.node != after.node]
     changes = hand_overs(observed)
     warm = [change for change in changes if change.warm]
     killed = story.killed
-    outcomes = [
-        str(event["outcome"])
-        for event in observed.events(killed.node, "run_ended")
-        if event["run_id"] == killed.run
-    ] if killed else []  # fmt: skip
-    expected = len(states) + len(preempted) + (rescue_is_on() and killed is not None)
+    expected = len(states) + len(preempted) + (killed is not None)
     return Facts(
         runs=story.runs,
         finished=sum(state == "finished" for state in states.values()),
         unfinished={run: state for run, state in states.items() if state != "finished"},
         preempted=len(preempted),
         resumed=len(resumed),
-        resumed_elsewhere=sum(before.node != after.node for before, after in resumed),
+        resumed_elsewhere=sum(run in story.preempted for run in moved),
         duplicates=observed.duplicates,
         dropped=sum(len(observed.events(node, "claim_dropped")) for node in "ab"),
         overlaps=overlaps(observed.stays),
@@ -99,17 +93,24 @@ def gather(story: Story, observed: Observed, server_runs: dict[str, Any]) -> Fac
         killed=killed.run if killed else "",
         killed_step=killed.step if killed else 0,
         killed_state=states.get(killed.run, "") if killed else "",
-        killed_outcome=outcomes[0] if outcomes else "",
+        killed_outcome=_outcome(killed, observed) if killed else "",
         gaps=[change.gap_seconds for change in warm],
         claims=[change.claim_seconds for change in warm],
         cold_starts=len(changes) - len(warm),
         steps_lost=sum(max(0, before.step - after.first_step) for before, after in resumed),
-        broken_histories=[run for run in states if states[run] == "finished"
-                          and not is_whole(server_runs[run]["history"])],
+        broken_histories=[run for run in states if states[run] == "finished" and not is_whole(
+            server_runs[run]["history"], may_lack=killed is not None and run == killed.run)],
+        killed_steps_unsent=STEPS - len(server_runs[killed.run]["history"]) if killed else 0,
         preempt_seconds=story.preempt_seconds,
         exit_codes=story.exit_codes,
         seconds=story.seconds,
     )  # fmt: skip
+
+
+def _outcome(stay: Stay, observed: Observed) -> str:
+    """The coordinator's word for a run's first stay on its node."""
+    ended = observed.events(stay.node, "run_ended")
+    return next((str(event["outcome"]) for event in ended if event["run_id"] == stay.run), "")
 
 
 def resumptions(stays: list[Stay]) -> list[tuple[Stay, Stay]]:
@@ -136,9 +137,11 @@ def overlaps(stays: list[Stay]) -> list[tuple[str, float]]:
     return found
 
 
-def is_whole(rows: list[Line]) -> bool:
-    """Each step was logged, and none twice."""
-    return [row.get("_step") for row in rows] == list(range(STEPS))
+def is_whole(rows: list[Line], *, may_lack: bool) -> bool:
+    """Each step was logged in its order and none twice; `may_lack`: some are not there."""
+    steps = [int(row["_step"]) for row in rows]
+    in_order = all(step < following for step, following in pairwise(steps))
+    return in_order and (may_lack or steps == list(range(STEPS)))
 
 
 class _Slots:

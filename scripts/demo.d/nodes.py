@@ -58,6 +58,8 @@ class Node:
             "--set", "pool.warm_agents=2",
             "--set", "pool.gpus_per_slot=0",
             "--set", "sweep.poll_seconds=0.5",
+            # A training may still be in wandb.init() when it is asked to save.
+            "--set", "preemption.grace_seconds=120",
         ]  # fmt: skip
         command = [sys.executable, "-m", "coordinator.daemon", *flags]
         self.process = await self.world.start(self.name, command, node=self.name)

@@ -24,12 +24,12 @@ T = TypeVar("T")
 
 STEPS = 40
 STEP_SECONDS = 0.2
-RACY_SECONDS = 8
+RACY_SECONDS = 20
 """So long after its first hand-out the server gives a re-queued run to every agent that asks."""
 CRASH_SECONDS = 6
 """The server takes a run for crashed after so much silence; W&B takes five minutes."""
-ACT_SECONDS = 120.0
-LAST_ACT_SECONDS = 180.0
+ACT_SECONDS = 300.0
+"""Far more than an act takes, also on a machine that is busy with other things."""
 _LOOK_SECONDS = 0.05
 
 
@@ -96,7 +96,7 @@ class Play:
         """A training process in the midst of a run that nothing else has happened to."""
         known = [s for name in ("b", "a") for s in self.observed.living(name)]
         fit = [s for s in known if STEPS * 0.1 < s.step < STEPS * 0.7]
-        return next((s for s in fit if s.first_step == 0), None)
+        return next((s for s in fit if s.run not in self.story.preempted), None)
 
     async def _until(self, what: str, probe: Callable[[], T | None], *nodes: Node) -> T:
         with anyio.move_on_after(ACT_SECONDS):
@@ -130,7 +130,7 @@ class Play:
     async def _finish(self, *nodes: Node) -> None:
         async with anyio.create_task_group() as tasks:
             for node in nodes:
-                tasks.start_soon(self._ended, node, LAST_ACT_SECONDS)
+                tasks.start_soon(self._ended, node, ACT_SECONDS)
 
     async def _ended(self, node: Node, seconds: float) -> None:
         """Wait for a daemon's end, and look at once what it has left behind."""

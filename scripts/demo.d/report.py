@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from facts import Facts, rescue_is_on
+from facts import Facts
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -49,13 +49,18 @@ def _rows(facts: Facts) -> list[tuple[str, str, str]]:
         ("runs", facts.runs, ""),
         ("finished", facts.finished, ""),
         ("preempted", facts.preempted, "by node a's SIGTERM: saved, exit code 143"),
-        ("resumed", facts.resumed, f"{facts.resumed_elsewhere} of them by the other node"),
+        ("resumed", facts.resumed, f"{facts.resumed_elsewhere} of the preempted by the other node"),
         ("killed by us", int(bool(facts.killed)), _fate(facts)),
         ("handed out twice", facts.duplicates, "by the server, to a second agent"),
         ("claims dropped", facts.dropped, "since another process has, or had, the run"),
         ("trained twice at once", len(facts.overlaps), "by the training processes' own records"),
         ("orphans", len(facts.orphans), "processes left when their daemon had ended"),
-        ("steps lost", facts.steps_lost, "of runs that were resumed"),
+        ("steps lost", facts.steps_lost, "done again after a checkpoint was missed"),
+        (
+            "not on W&B",
+            facts.killed_steps_unsent,
+            "steps of the killed run that wandb had not sent",
+        ),
     ]
     return [(label, str(value), note) for label, value, note in rows] + _gap_rows(facts)
 
@@ -64,11 +69,11 @@ def _gap_rows(facts: Facts) -> list[tuple[str, str, str]]:
     """From the end of a run's last process to the start of the next training on its slot."""
     if not facts.gaps:
         return []
-    cold = f" ({facts.cold_starts} cold not counted)" if facts.cold_starts else ""
     gap, claim = statistics.median(facts.gaps), statistics.median(facts.claims)
-    counted = f"median of {len(facts.gaps)} with a warm agent{cold}, max {max(facts.gaps):.2f}"
+    cold = f"; {facts.cold_starts} cold ones apart" if facts.cold_starts else ""
+    counted = f"median of {len(facts.gaps)}, max {max(facts.gaps):.2f} s{cold}"
     return [
-        ("gap on a slot", f"{gap:.2f} s", "last process gone to next training started,"),
+        ("gap on a slot", f"{gap:.2f} s", "last process gone to next training started:"),
         ("", "", counted),
         ("  until its lease", f"{claim:.2f} s", "the coordinator's part; then wandb's agent"),
     ]
@@ -77,9 +82,7 @@ def _gap_rows(facts: Facts) -> list[tuple[str, str, str]]:
 def _fate(facts: Facts) -> str:
     if not facts.killed:
         return "the play ended before"
-    if rescue_is_on():
-        return f"at step {facts.killed_step}; rescued, now {facts.killed_state}"
-    return f"step {facts.killed_step}: {facts.killed_outcome}; W&B does not re-queue it"
+    return f"at step {facts.killed_step}: {facts.killed_outcome}, then {facts.killed_state}"
 
 
 def write_json(file: Path, facts: Facts, results: Sequence[Check]) -> None:

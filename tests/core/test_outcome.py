@@ -21,6 +21,7 @@ ONE_FOR_EACH_RULE = [
     replace(KILLED, cancelled=True),
     replace(OK, preempted=True),
     OK,
+    replace(TERMED, preempted=True, server_state="FINISHED"),
     replace(BAD, server_state="PREEMPTED"),
     replace(TERMED, preempted=True),
     replace(KILLED, oom=True),

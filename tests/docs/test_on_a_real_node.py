@@ -28,6 +28,9 @@ from tests.support.emulator import Emulator, start_emulator, wait_until
 from tests.support.events import check_events
 from tests.support.node import Node
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+"""The first test pays for both nodes: half a minute alone, several when the cores are shared."""
+PATIENCE_SECONDS = 200
 STEPS = 25
 LEAN = ("--set", "pool.warm_agents=0")
 JQ = blocks("events.md", "jq")
@@ -75,10 +78,10 @@ def preempted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preempted]:
     node = Node("a", emulator, directory / "n", emulator.create_sweep(config))
     try:
         node.start("--slots", "1", *LEAN)
-        wait_until("the training runs", lambda: "begins after step" in said(node), 90)
+        wait_until("the training runs", lambda: "begins after step" in said(node), PATIENCE_SECONDS)
         node.send(signal.SIGTERM)
-        first, between = node.wait(), the_only_run(emulator)
-        second = node.start("--slots", "1", "--until-done", *LEAN).wait()
+        first, between = node.wait(PATIENCE_SECONDS), the_only_run(emulator)
+        second = node.start("--slots", "1", "--until-done", *LEAN).wait(PATIENCE_SECONDS)
         yield Preempted(node, (first, second), between, the_only_run(emulator))
     finally:
         node.end()

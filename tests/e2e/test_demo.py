@@ -19,10 +19,10 @@ import pytest
 from tests.support.emulator import wait_until
 from tests.support.node import REPOSITORY
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 DEMO: Final = REPOSITORY / "scripts" / "demo"
-PLAY_SECONDS: Final = 400.0
+PLAY_SECONDS: Final = 900.0
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def test_it_plays_to_a_good_end_and_leaves_nothing(scratch: Path, tmp_path: Path
     assert data["passed"]
     facts = data["facts"]
     assert facts["runs"] == 12
-    assert facts["finished"] + len(facts["unfinished"]) == 12
-    assert set(facts["unfinished"]) <= {facts["killed"]}
-    assert facts["killed_outcome"] == "crashed"
+    assert facts["finished"] == 12
+    assert facts["unfinished"] == {}
+    assert (facts["killed_outcome"], facts["killed_state"]) == ("crashed", "finished")
     assert facts["preempted"] == 2
     assert facts["resumed_elsewhere"] >= 1
     assert facts["duplicates"] >= 1
@@ -125,7 +125,7 @@ def test_an_interrupted_demo_ends_and_removes_everything(
             wait_until(
                 "a training process has begun",
                 lambda: any("train.py" in command for command in living(scratch).values()),
-                120,
+                300,
             )
             assert len(living(scratch)) > 5
             demo.send_signal(signum)

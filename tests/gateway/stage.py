@@ -3,6 +3,7 @@
 Owns the sockets of one test. Nothing here is a test.
 """
 
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import anyio
 from aiohttp import ClientSession, ClientTimeout, web
+from yarl import URL
 
 from coordinator.core.wire import Orders
 from coordinator.gateway import Gateway, IdleBeat
@@ -100,7 +102,11 @@ class Stage:
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         with anyio.fail_after(SECONDS):
             async with self.client.request(
-                method, f"{self.address}/{path}", data=body, headers=sent, allow_redirects=False
+                method,
+                URL(f"{self.address}/{path}", encoded=True),
+                data=None if body is None else io.BytesIO(body),
+                headers=sent,
+                allow_redirects=False,
             ) as response:
                 return response.status, await response.read(), dict(response.headers)
 

@@ -1,6 +1,7 @@
 """The real scripts against the model on a virtual clock, and the promises that both must keep.
 
-`COORDINATOR_MODEL_EXAMPLES` sets the number of examples (each has up to 40 steps).
+`COORDINATOR_MODEL_EXAMPLES` and `COORDINATOR_MODEL_STEPS` set the number of examples and the most
+steps of each; `scripts/nemesis --long` raises both.
 """
 
 import asyncio
@@ -25,7 +26,8 @@ from tests.leases.model import GRACE_MS, TTL_MS, Model
 from tests.leases.virtual import FOREVER, START_MS, Virtual
 from tests.support.redis import redis_server
 
-EXAMPLES = int(os.environ.get("COORDINATOR_MODEL_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("COORDINATOR_MODEL_EXAMPLES", "300"))
+STEPS = int(os.environ.get("COORDINATOR_MODEL_STEPS", "40"))
 _sweeps = count()
 
 runs = st.sampled_from(["r0", "r1"])
@@ -260,7 +262,7 @@ async def _play(client: Redis, example: list[Step]) -> None:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(example=st.lists(steps, min_size=10, max_size=40))
+@given(example=st.lists(steps, min_size=10, max_size=STEPS))
 def test_the_scripts_do_what_the_model_says(
     play: Callable[[list[Step]], None], example: list[Step]
 ) -> None:

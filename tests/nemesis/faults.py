@@ -16,14 +16,14 @@ from typing import Final
 import anyio
 import redis.exceptions as redis_errors
 
-from tests.nemesis.world import Member, World
+from tests.nemesis.place import Place
 
-Act = Callable[[World, random.Random, float], Awaitable[None]]
+Act = Callable[[Place, random.Random, float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`act(world, rng, seconds)` does it, lasts about `seconds` and heals it."""
+    """`act(place, rng, seconds)` does it, lasts about `seconds` and heals it."""
 
     name: str
     target: str
@@ -33,79 +33,79 @@ class Fault:
     needs_clock: bool = False
 
 
-async def calm(_world: World, _rng: random.Random, seconds: float) -> None:
+async def calm(_place: Place, _rng: random.Random, seconds: float) -> None:
     """Nothing: the measure for the others."""
     await anyio.sleep(seconds)
 
 
 # --- the server -----------------------------------------------------------------------------------
-async def frozen(world: World, _rng: random.Random, seconds: float) -> None:
+async def frozen(place: Place, _rng: random.Random, seconds: float) -> None:
     """SIGSTOP: what is sent meanwhile is executed afterwards."""
-    world.redis.freeze()
+    place.redis.freeze()
     try:
         await anyio.sleep(seconds)
     finally:
-        world.redis.thaw()
+        place.redis.thaw()
 
 
-async def paused(world: World, _rng: random.Random, seconds: float) -> None:
+async def paused(place: Place, _rng: random.Random, seconds: float) -> None:
     """CLIENT PAUSE: connections are taken, commands wait."""
-    async with world.admin() as client:
+    async with place.admin() as client:
         await client.execute_command("CLIENT", "PAUSE", round(seconds * 1000), "ALL")
     await anyio.sleep(seconds)
 
 
-async def asleep(world: World, _rng: random.Random, seconds: float) -> None:
+async def asleep(place: Place, _rng: random.Random, seconds: float) -> None:
     """DEBUG SLEEP: the whole server is busy."""
-    async with world.admin() as client:
+    async with place.admin() as client:
         await client.execute_command("DEBUG", "SLEEP", f"{seconds:.3f}")
 
 
-async def killed(world: World, rng: random.Random, seconds: float) -> None:
+async def killed(place: Place, rng: random.Random, seconds: float) -> None:
     """SIGKILL and a restart with all data."""
-    await world.redis.kill()
+    await place.redis.kill()
     await anyio.sleep(rng.uniform(0, seconds / 2))
-    await world.redis.start()
+    await place.redis.start()
 
 
-async def killed_without_data(world: World, rng: random.Random, seconds: float) -> None:
+async def killed_without_data(place: Place, rng: random.Random, seconds: float) -> None:
     """SIGKILL and a restart without data."""
-    await world.redis.kill()
-    rmtree(world.redis.socket.parent / "appendonlydir", ignore_errors=True)
+    await place.redis.kill()
+    rmtree(place.redis.socket.parent / "appendonlydir", ignore_errors=True)
     await anyio.sleep(rng.uniform(0, seconds / 2))
-    await world.redis.start()
-    world.driver.rehand()
+    await place.redis.start()
+    await place.rehand()
     await anyio.sleep(seconds / 4)
 
 
-async def wiped(world: World, _rng: random.Random, seconds: float) -> None:
+async def wiped(place: Place, _rng: random.Random, seconds: float) -> None:
     """FLUSHALL, and the server hands out at once what is alive."""
-    async with world.admin() as client:
+    async with place.admin() as client:
         await client.flushall()
-    world.driver.rehand()
+    await place.rehand()
     await anyio.sleep(seconds / 2)
 
 
-async def scripts_flushed(world: World, rng: random.Random, seconds: float) -> None:
+async def scripts_flushed(place: Place, rng: random.Random, seconds: float) -> None:
     """SCRIPT FLUSH, again and again."""
-    async with world.admin() as client:
+    async with place.admin() as client:
         for _ in range(8):
             await client.script_flush()
             await anyio.sleep(rng.uniform(0, seconds / 4))
 
 
-async def clients_killed(world: World, rng: random.Random, seconds: float) -> None:
+async def clients_killed(place: Place, rng: random.Random, seconds: float) -> None:
     """CLIENT KILL of every connection, again and again."""
-    async with world.admin() as client:
+    async with place.admin() as client:
         for _ in range(4):
             with suppress(redis_errors.RedisError):
                 await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             await anyio.sleep(rng.uniform(0, seconds / 2))
 
 
-async def full(world: World, _rng: random.Random, seconds: float) -> None:
+async def full(place: Place, _rng: random.Random, seconds: float) -> None:
     """maxmemory is reached: nothing new, but renewals and releases go on."""
-    async with world.admin() as client:
+    async with place.admin() as client:
         await client.config_set("maxmemory", "1")
         try:
             await anyio.sleep(2 * seconds)
@@ -113,123 +113,123 @@ async def full(world: World, _rng: random.Random, seconds: float) -> None:
             await client.config_set("maxmemory", "0")
 
 
-async def clock_ahead(world: World, rng: random.Random, seconds: float) -> None:
+async def clock_ahead(place: Place, rng: random.Random, seconds: float) -> None:
     """The server's wall clock jumps forward, by less than a lease lasts."""
-    assert world.clock is not None
-    world.clock.set(world.clock.seconds + rng.uniform(0.3, 0.9) * seconds)
+    assert place.clock is not None
+    place.clock.set(place.clock.seconds + rng.uniform(0.3, 0.9) * seconds)
     await anyio.sleep(0.1)
 
 
-async def clock_back(world: World, _rng: random.Random, seconds: float) -> None:
+async def clock_back(place: Place, _rng: random.Random, seconds: float) -> None:
     """The server's wall clock goes back by an hour; whoever asks now must not wait for an hour."""
-    assert world.clock is not None
-    world.clock.set(world.clock.seconds - 3600)
-    world.driver.rehand()
+    assert place.clock is not None
+    place.clock.set(place.clock.seconds - 3600)
+    await place.rehand()
     await anyio.sleep(seconds)
 
 
 # --- the way to it --------------------------------------------------------------------------------
-def _some(world: World, rng: random.Random) -> list[Member]:
-    return rng.sample(world.members, rng.choice([1, 1, 2, 3]))
+def _some(place: Place, rng: random.Random) -> list[str]:
+    return rng.sample(place.nodes, rng.choice([1, 1, 2, 3]))
 
 
-async def delayed(world: World, rng: random.Random, seconds: float) -> None:
+async def delayed(place: Place, rng: random.Random, seconds: float) -> None:
     """Answers come late, at times too late."""
-    members = _some(world, rng)
-    for member in members:
-        member.proxy.delay_seconds = rng.uniform(0.1, 1.3) * world.settings.timeout_seconds
+    nodes = _some(place, rng)
+    for node in nodes:
+        place.proxies[node].delay_seconds = rng.uniform(0.1, 1.3) * place.settings.timeout_seconds
     try:
         await anyio.sleep(seconds)
     finally:
-        for member in members:
-            member.proxy.delay_seconds = 0.0
+        for node in nodes:
+            place.proxies[node].delay_seconds = 0.0
 
 
-async def black_hole(world: World, rng: random.Random, seconds: float) -> None:
+async def black_hole(place: Place, rng: random.Random, seconds: float) -> None:
     """Everything vanishes; the server takes the silent nodes' runs for dead."""
-    members = _some(world, rng)
-    for member in members:
-        member.proxy.black_hole = True
-    world.driver.rehand(members[0].name)
+    nodes = _some(place, rng)
+    for node in nodes:
+        place.proxies[node].black_hole = True
+    await place.rehand(nodes[0])
     try:
         await anyio.sleep(seconds)
     finally:
-        for member in members:
-            member.proxy.black_hole = False
-            await member.proxy.reset_all()
+        for node in nodes:
+            place.proxies[node].black_hole = False
+            await place.proxies[node].reset_all()
 
 
-async def black_hole_long(world: World, _rng: random.Random, seconds: float) -> None:
+async def black_hole_long(place: Place, rng: random.Random, seconds: float) -> None:
     """One node is cut off until others may have its runs, and get them."""
-    member = _rng.choice(world.members)
-    member.proxy.black_hole = True
-    world.driver.rehand(member.name)
+    node = rng.choice(place.nodes)
+    place.proxies[node].black_hole = True
+    await place.rehand(node)
     await anyio.sleep(seconds)
-    world.driver.rehand(member.name)
+    await place.rehand(node)
     await anyio.sleep(seconds / 4)
-    member.proxy.black_hole = False
-    await member.proxy.reset_all()
+    place.proxies[node].black_hole = False
+    await place.proxies[node].reset_all()
 
 
-async def replies_dropped(world: World, rng: random.Random, seconds: float) -> None:
+async def replies_dropped(place: Place, rng: random.Random, seconds: float) -> None:
     """The server executes, the answer vanishes."""
-    for member in _some(world, rng):
-        member.proxy.match, member.proxy.drop_replies = b"EVALSHA", rng.randint(1, 3)
+    for node in _some(place, rng):
+        place.proxies[node].match, place.proxies[node].drop_replies = b"EVALSHA", rng.randint(1, 3)
     await anyio.sleep(seconds)
-    for member in world.members:
-        member.proxy.drop_replies = 0
+    for node in place.nodes:
+        place.proxies[node].drop_replies = 0
 
 
-async def replies_cut(world: World, rng: random.Random, seconds: float) -> None:
+async def replies_cut(place: Place, rng: random.Random, seconds: float) -> None:
     """The server executes, the connection ends."""
-    for member in world.members:
-        member.proxy.match, member.proxy.cut_replies = b"EVALSHA", rng.randint(1, 6)
+    for node in place.nodes:
+        place.proxies[node].match, place.proxies[node].cut_replies = b"EVALSHA", rng.randint(1, 6)
     await anyio.sleep(seconds)
-    for member in world.members:
-        member.proxy.cut_replies = 0
+    for node in place.nodes:
+        place.proxies[node].cut_replies = 0
 
 
-async def links_reset(world: World, rng: random.Random, seconds: float) -> None:
+async def links_reset(place: Place, rng: random.Random, seconds: float) -> None:
     """Every connection ends, again and again."""
     for _ in range(5):
-        for member in world.members:
-            await member.proxy.reset_all()
+        for node in place.nodes:
+            await place.proxies[node].reset_all()
         await anyio.sleep(rng.uniform(0, seconds / 3))
 
 
 # --- the nodes ------------------------------------------------------------------------------------
-async def stack_frozen(world: World, rng: random.Random, seconds: float) -> None:
+async def node_frozen(place: Place, rng: random.Random, seconds: float) -> None:
     """SIGSTOP of a whole stack; its trainings go on and others are given them."""
-    member = rng.choice(world.members)
-    member.send(signal.SIGSTOP)
-    world.driver.rehand(member.name)
+    node = rng.choice(place.nodes)
+    place.send(node, signal.SIGSTOP)
+    await place.rehand(node)
     try:
         await anyio.sleep(seconds)
     finally:
-        member.send(signal.SIGCONT)
+        place.send(node, signal.SIGCONT)
 
 
-async def stack_killed(world: World, rng: random.Random, seconds: float) -> None:
+async def node_killed(place: Place, rng: random.Random, seconds: float) -> None:
     """SIGKILL of a stack; the next one adopts its trainings."""
-    member = rng.choice(world.members)
-    await world.prepare(member)
-    await world.kill(member)
-    world.driver.rehand(member.name)
+    node = rng.choice(place.nodes)
+    await place.prepare(node)
+    await place.kill(node)
+    await place.rehand(node)
     await anyio.sleep(rng.uniform(0, seconds / 2))
-    await world.start(member)
+    await place.start(node)
     await anyio.sleep(seconds / 4)
 
 
-async def stack_killed_long(world: World, rng: random.Random, seconds: float) -> None:
+async def node_killed_long(place: Place, rng: random.Random, seconds: float) -> None:
     """The same, and nobody comes back until others have its runs."""
-    member = rng.choice(world.members)
-    await world.prepare(member)
-    await world.kill(member)
-    world.driver.rehand(member.name)
+    node = rng.choice(place.nodes)
+    await place.prepare(node)
+    await place.kill(node)
+    await place.rehand(node)
     await anyio.sleep(seconds)
-    world.driver.rehand(member.name)
+    await place.rehand(node)
     await anyio.sleep(seconds / 4)
-    await world.start(member)
+    await place.start(node)
 
 
 FAULTS: Final = (
@@ -250,13 +250,13 @@ FAULTS: Final = (
     Fault("link drops replies", "link", replies_dropped),
     Fault("link cut after request", "link", replies_cut),
     Fault("link reset", "link", links_reset),
-    Fault("node frozen (SIGSTOP)", "node", stack_frozen),
-    Fault("node killed, restarted", "node", stack_killed),
+    Fault("node frozen (SIGSTOP)", "node", node_frozen),
+    Fault("node killed, restarted", "node", node_killed),
 )
 LONG_FAULTS: Final = (
     Fault("redis frozen, long", "redis", frozen, long=True),
     Fault("link black hole, long", "link", black_hole_long, long=True),
-    Fault("node frozen, long", "node", stack_frozen, long=True),
-    Fault("node killed, back late", "node", stack_killed_long, long=True),
+    Fault("node frozen, long", "node", node_frozen, long=True),
+    Fault("node killed, back late", "node", node_killed_long, long=True),
 )
 MIXED: Final = "mixed"

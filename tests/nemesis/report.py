@@ -4,7 +4,7 @@ Owns the words for people; the exit code is the interface.
 """
 
 from tests.nemesis.judge import longest
-from tests.nemesis.play import Result, Row
+from tests.nemesis.verdict import Result, Row
 
 HEAD = ("fault", "grants", "utilisation", "overlaps", "longest overlap", "lost runs")
 

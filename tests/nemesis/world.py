@@ -19,12 +19,12 @@ from subprocess import DEVNULL, PIPE
 import anyio
 import msgspec
 from anyio.abc import Process
-from redis.asyncio import Redis
 
 from coordinator.core.lease import LeaseSettings
 from coordinator.leases.keys import Keys
 from tests.nemesis.clock import JumpingClock, build_clock
 from tests.nemesis.driver import Driver
+from tests.nemesis.place import Place
 from tests.nemesis.stack import SWEEP, Orders
 from tests.support.node import MARK, REPOSITORY, marked
 from tests.support.redis import FaultProxy, RedisServer, redis_program, redis_server
@@ -45,34 +45,16 @@ SLACK_SECONDS = 0.3
 """What a loaded machine of two cores may hold up a process."""
 
 
-def longest_silence(settings: LeaseSettings) -> float:
-    """How long a fault may keep a node from Redis so that none of its leases can be taken.
-
-    The last renewal may lie one interval back, and after the fault one time-out and one pause may
-    pass before the next succeeds.
-    """
-    away = 1.1 * (settings.renew_seconds + settings.renew_seconds / 4) + settings.timeout_seconds
-    return settings.ttl_seconds + settings.grace_seconds - away
-
-
 @dataclass
 class Member:
-    """One node: its proxy, its present process and the one that stands ready to follow it."""
+    """One node: its present process and the one that stands ready to follow it."""
 
-    name: str
-    proxy: FaultProxy
     process: Process | None = None
     spare: Process | None = None
 
-    def send(self, signum: int) -> None:
-        """Signal the present process."""
-        assert self.process is not None
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signum)
-
 
 @dataclass
-class World:
+class World(Place):
     """See the module."""
 
     directory: Path
@@ -81,28 +63,41 @@ class World:
     mode: str
     settings: LeaseSettings
     clock: JumpingClock | None
-    members: list[Member] = field(default_factory=list)
+    proxies: dict[str, FaultProxy] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    slots: int = SLOTS * len(NODES)
+    slack_seconds: float = SLACK_SECONDS
 
     @property
     def records(self) -> Path:
         """Where the trainings keep their records."""
         return self.directory / "records"
 
-    @asynccontextmanager
-    async def admin(self) -> AsyncIterator[Redis]:
-        """A client that no fault stands in front of."""
-        async with self.redis.client() as client:
-            yield client
+    def disturb(self, *, on: bool) -> None:
+        """See `Place`."""
+        self.driver.disturbed = on
+
+    async def rehand(self, node: str | None = None) -> None:
+        """See `Place`."""
+        self.driver.rehand(node)
 
     # --- stacks -------------------------------------------------------------------------------
-    async def start(self, member: Member) -> None:
+    def send(self, node: str, signum: int) -> None:
+        """See `Place`."""
+        process = self.members[node].process
+        assert process is not None
+        with suppress(ProcessLookupError):
+            process.send_signal(signum)
+
+    async def start(self, node: str) -> None:
         """Let the spare process be the node's stack."""
+        member = self.members[node]
         spare = await self._ready(member)
         orders = Orders(
-            node=member.name,
-            url=member.proxy.url,
-            directory=str(self.directory / member.name),
+            node=node,
+            url=self.proxies[node].url,
+            directory=str(self.directory / node),
             records=str(self.records),
             driver=str(self.driver.prefix),
             slots=SLOTS,
@@ -113,8 +108,9 @@ class World:
         assert spare.stdin is not None
         await spare.stdin.send(msgspec.json.encode(orders) + b"\n")
 
-    async def prepare(self, member: Member) -> None:
+    async def prepare(self, node: str) -> None:
         """Have a spare process ready."""
+        member = self.members[node]
         member.spare = await self._ready(member)
 
     async def _ready(self, member: Member) -> Process:
@@ -130,16 +126,23 @@ class World:
             await process.stdout.receive()
         return process
 
-    async def kill(self, member: Member) -> None:
-        """SIGKILL to the stack alone; its trainings live on."""
-        member.send(signal.SIGKILL)
-        self.driver.killed[member.name] = anyio.current_time()
-        assert member.process is not None
-        await member.process.wait()
+    async def kill(self, node: str) -> None:
+        """See `Place`."""
+        self.send(node, signal.SIGKILL)
+        self.driver.killed[node] = anyio.current_time()
+        process = self.members[node].process
+        assert process is not None
+        await process.wait()
+
+    @property
+    def fallen(self) -> list[str]:
+        """Nodes whose stack ended by itself."""
+        items = self.members.items()
+        return [name for name, m in items if m.process and m.process.returncode is not None]
 
     async def end(self) -> None:
         """End everything that carries our mark."""
-        for member in self.members:
+        for member in self.members.values():
             for process in (member.process, member.spare):
                 if process is not None and process.returncode is None:
                     process.kill()
@@ -148,7 +151,7 @@ class World:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             await anyio.sleep(0.05)
-        for member in self.members:
+        for member in self.members.values():
             for process in (member.process, member.spare):
                 if process is not None:
                     await process.aclose()
@@ -169,7 +172,9 @@ async def open_world(
     program = redis_program() if clock is None else clock.program(redis_program())
     options = ["--appendonly", "yes", "--appendfsync", "no", "--enable-debug-command", "yes"]
     lapse = 3 * settings.settle_seconds
-    driver = Driver(directory / "d", random.Random(seed), 9, (1.0, 9.0) if long else (0.1, 1.5), lapse)
+    driver = Driver(
+        directory / "d", random.Random(seed), 9, (1.0, 9.0) if long else (0.1, 1.5), lapse
+    )
     async with AsyncExitStack() as stack:
         server = redis_server(directory / "redis", *options, program=program)
         redis = await stack.enter_async_context(server)
@@ -178,12 +183,12 @@ async def open_world(
         try:
             for name in NODES:
                 proxy = await stack.enter_async_context(FaultProxy(redis.socket).serve())
-                world.members.append(Member(name, proxy))
+                world.proxies[name], world.members[name] = proxy, Member()
             async with world.admin() as client:
                 await client.set(Keys(SWEEP).epoch, 1)  # a Redis that has long been in use
             async with anyio.create_task_group() as tasks:
-                for member in world.members:
-                    tasks.start_soon(world.start, member)
+                for name in NODES:
+                    tasks.start_soon(world.start, name)
             yield world
         finally:
             with anyio.CancelScope(shield=True):
