@@ -5,6 +5,7 @@ let the client library retry: a retried write runs twice (measured; LEASES rule 
 """
 
 import re
+from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -55,6 +56,14 @@ _ANSWERS: Final = (
     redis_errors.OutOfMemoryError,
     redis_errors.ReadOnlyError,
 )
+_SAY_NOTHING: Final[dict[str, Any]] = (
+    {"driver_info": None}
+    if find_spec("redis.driver_info")
+    else {"lib_name": None, "lib_version": None}
+)
+"""No CLIENT SETINFO at each new connection: with it a link that is slow, but well within the
+time-out, cannot be taken up again once it has broken, since one deadline holds for greeting and
+request (found by scripts/nemesis). redis-py has renamed the options."""
 _LATER: Final = re.compile(r"(redis|rediss|valkey|valkeys)\+(sentinel|cluster)")
 _SCHEMES: Final = ("redis", "rediss", "unix")
 
@@ -93,6 +102,7 @@ def open_client(url: str, *, timeout_seconds: float, connections: int) -> Redis:
         "retry": Retry(NoBackoff(), 0),
         "socket_timeout": timeout_seconds,
         "socket_connect_timeout": timeout_seconds,
+        **_SAY_NOTHING,
     }
     if urlsplit(url).scheme != "unix":
         options["socket_keepalive"] = True

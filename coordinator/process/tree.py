@@ -41,10 +41,10 @@ class Seen(NamedTuple):
 
 def processes() -> Iterator[Seen]:
     """Every process that can be seen."""
-    for entry in os.scandir("/proc"):
+    for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(OSError, ValueError, IndexError):
-                stat = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace")
+                stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
                 state, *ids = stat.rpartition(")")[2].split()[:4]
                 yield Seen(int(entry.name), state, *map(int, ids))
 

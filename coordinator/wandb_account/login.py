@@ -56,7 +56,10 @@ def find_login(environ: Mapping[str, str], workdir: Path) -> Login:
     Raises NoApiKeyError, BadBaseUrlError.
     """
     base_url = (environ.get("WANDB_BASE_URL") or _from_settings(environ, workdir)).rstrip("/")
-    parts = urlsplit(base_url)
+    try:
+        parts = urlsplit(base_url)
+    except ValueError as error:
+        raise BadBaseUrlError(base_url) from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise BadBaseUrlError(base_url)
     if key := environ.get("WANDB_API_KEY", "").strip():
@@ -97,7 +100,7 @@ def _from_netrc(environ: Mapping[str, str], host: str) -> str:
     home = _home(environ)
     named = environ.get("NETRC")
     for path in [Path(named)] if named else [home / ".netrc", home / "_netrc"]:
-        with suppress(OSError, netrc.NetrcParseError):
+        with suppress(OSError, netrc.NetrcParseError, UnicodeDecodeError):
             entry = netrc.netrc(path).authenticators(host)
             if entry and entry[2]:
                 return entry[2]

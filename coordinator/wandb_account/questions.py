@@ -5,6 +5,7 @@ bounded in time.
 """
 
 import os
+from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -100,13 +101,15 @@ class Account:
 
     async def _ask(self, text: str, variables: Mapping[str, Any]) -> bytes:
         url = self._login.base_url
-        auth = aiohttp.BasicAuth("api", self._login.api_key)
+        credentials = b64encode(f"api:{self._login.api_key}".encode()).decode()
         try:
             async with self._session.post(
                 f"{url}/graphql",
                 data=wire.question(text, variables),
-                headers={"Content-Type": "application/json"},
-                auth=auth,
+                headers={
+                    "Content-Type": "application/json",
+                    "Authorization": f"Basic {credentials}",
+                },
                 timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS),
             ) as response:
                 body = await response.read()

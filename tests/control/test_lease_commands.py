@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -16,11 +16,13 @@ from coordinator.leases.keys import Keys
 from coordinator.supervisor.lease_commands import LeaseCommands
 from coordinator.telemetry import Telemetry
 from tests.control.daemon import Result, ctl
-from tests.leases.nodes import Node, claim, node, resume, until
+from tests.leases.nodes import FAST, Node, claim, node, resume, until
 from tests.support.redis import RedisServer, redis_server
 
 pytestmark = pytest.mark.anyio
 
+CALM = replace(FAST, ttl_seconds=6.0, renew_seconds=0.5, timeout_seconds=2.0)
+"""A loaded machine does not make a holder look silent for three seconds."""
 SWEEP = SweepPath("entity", "project", "abc123")
 
 
@@ -63,8 +65,8 @@ async def pair(place: Path, telemetry: Telemetry) -> AsyncIterator[Pair]:
     socket = place / "control.sock"
     async with (
         redis_server(place) as redis,
-        node(redis.url, SWEEP, place, "node-a") as a,
-        node(redis.url, SWEEP, place, "node-b") as b,
+        node(redis.url, SWEEP, place, "node-a", CALM) as a,
+        node(redis.url, SWEEP, place, "node-b", CALM) as b,
         control(socket, b.keeper, telemetry),
     ):
         yield Pair(a, b, socket, redis)
@@ -184,7 +186,7 @@ async def test_a_release_is_refused_while_the_holder_renews_and_points_to_steal(
 
 
 async def test_the_lease_of_a_node_that_is_gone_is_released(pair: Pair, tmp_path: Path) -> None:
-    async with node(pair.redis.url, SWEEP, tmp_path, "node-c") as gone:
+    async with node(pair.redis.url, SWEEP, tmp_path, "node-c", CALM) as gone:
         lease = await gone.held(claim("r1"))
     line = ("leases", "release", "r1", "--fence", str(lease.fence))
     with anyio.fail_after(60):

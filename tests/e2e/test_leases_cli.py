@@ -17,7 +17,7 @@ def pair(emulator: Emulator, make_node: MakeNode, redis_url: str) -> tuple[Node,
     config = sweep_config(2, seconds=600.0, resumed_seconds=0.5, on_term="save", save_seconds=0.2)
     sweep = emulator.create_sweep(config)
     flags = ("--redis-url", redis_url, "--set", "sweep.poll_seconds=0.5",
-             "--set", "redis.renew_seconds=1")  # fmt: skip
+             "--set", "redis.renew_seconds=3")  # fmt: skip
     a = make_node(sweep, *flags, "--slots", "1", name="a").start()
     b = make_node(sweep, *flags, "--slots", "0", name="b").start()
     a.wait_running(1)
@@ -69,10 +69,11 @@ def test_what_one_node_holds_is_seen_and_stolen_from_the_other(
     assert done["answer"] == "done"
     wait_until("the lease is free", lambda: b.ctl("leases", "ls") == [])
 
+    views = wait_until("its end is on record", a.history)
+    assert [view["outcome"] for view in views] == ["preempted"]
     assert [record["signal"] for record in a.records("signal")] == [15]
-    assert a.running() == []
     assert len(a.events("lease_given_up")) == 1
-    assert [view["outcome"] for view in a.history()] == ["preempted"]
+    assert a.running() == []
     assert a.process is not None
     assert a.process.poll() is None, "the daemon itself goes on"
     shown = b.ctl("leases", "show", run)

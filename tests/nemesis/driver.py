@@ -127,7 +127,7 @@ class Driver:
                     await self._give(stream, run, question["node"])
 
     async def _find(self, node: str) -> Run:
-        while (run := self._pick(node)) is None:
+        while (run := self._pick(node)) is None:  # noqa: ASYNC110 - chance has no event
             await anyio.sleep(TICK_SECONDS)
         return run
 
@@ -192,6 +192,8 @@ class Driver:
                 if not (run.living or run.given or run.queued or run.finished):
                     self.tally.reported += 1
                     self._again(run)
+            case _:
+                raise AssertionError(word)
 
     def _taken(self, run: Run, node: str) -> None:
         mine = [given for given in run.given if given.node == node]
@@ -216,7 +218,10 @@ class Driver:
     # --- silence ------------------------------------------------------------------------------
     async def _watch(self) -> None:
         while True:
+            before = monotonic()
             await anyio.sleep(5 * TICK_SECONDS)
+            if monotonic() - before > 1.0:  # the machine stood still, so nobody is to blame
+                self.quiet_since = monotonic()
             for run in self.runs.values():
                 self._look(run, monotonic())
 

@@ -7,18 +7,19 @@ overlap must end soon after it.
 
 import random
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from shutil import rmtree
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import redis.exceptions as redis_errors
+from redis.asyncio import Redis
 
 from tests.nemesis.place import Place
 
-Act = Callable[[Place, random.Random, float], Awaitable[None]]
+Act = Callable[[Place, random.Random, float], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,19 @@ async def frozen(place: Place, _rng: random.Random, seconds: float) -> None:
 async def paused(place: Place, _rng: random.Random, seconds: float) -> None:
     """CLIENT PAUSE: connections are taken, commands wait."""
     async with place.admin() as client:
-        await client.execute_command("CLIENT", "PAUSE", round(seconds * 1000), "ALL")
+        await client.client_pause(round(seconds * 1000))
     await anyio.sleep(seconds)
+
+
+async def command(client: Redis, *words: object) -> None:
+    """One that redis-py has no word for."""
+    await client.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 async def asleep(place: Place, _rng: random.Random, seconds: float) -> None:
     """DEBUG SLEEP: the whole server is busy."""
     async with place.admin() as client:
-        await client.execute_command("DEBUG", "SLEEP", f"{seconds:.3f}")
+        await command(client, "DEBUG", "SLEEP", f"{seconds:.3f}")
 
 
 async def killed(place: Place, rng: random.Random, seconds: float) -> None:
@@ -99,7 +105,7 @@ async def clients_killed(place: Place, rng: random.Random, seconds: float) -> No
     async with place.admin() as client:
         for _ in range(4):
             with suppress(redis_errors.RedisError):
-                await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+                await command(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             await anyio.sleep(rng.uniform(0, seconds / 2))
 
 

@@ -10,8 +10,11 @@ from contextlib import asynccontextmanager
 from redis.asyncio import Redis
 
 from coordinator.core.lease import LeaseSettings
+from coordinator.leases.connection import open_client
 from tests.nemesis.clock import JumpingClock
 from tests.support.redis import FaultProxy, RedisServer
+
+ADMIN_SECONDS = 120.0
 
 
 class Place(ABC):
@@ -33,9 +36,12 @@ class Place(ABC):
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[Redis]:
-        """A client that no fault stands in front of."""
-        async with self.redis.client() as client:
+        """A client that no fault stands in front of, and that waits for a busy server."""
+        client = open_client(self.redis.url, timeout_seconds=ADMIN_SECONDS, connections=2)
+        try:
             yield client
+        finally:
+            await client.aclose()
 
     @abstractmethod
     async def rehand(self, node: str | None = None) -> None:
@@ -57,7 +63,7 @@ class Place(ABC):
     async def start(self, node: str) -> None:
         """Start the node's daemon or stack."""
 
-    def disturb(self, *, on: bool) -> None:
+    def disturb(self, *, on: bool) -> None:  # noqa: B027 - most need not know
         """An episode of faults begins or ends."""
 
 

@@ -111,7 +111,7 @@ async def episode(place: Place, rng: random.Random, faults: Sequence[Fault], row
         lengths = [rng.uniform(1.1, 1.5) * most for _ in faults]
     else:
         most = (longest_silence(settings) - place.slack_seconds) / len(faults)
-        lengths = [rng.uniform(0.2, 1.0) * most for _ in faults]
+        lengths = [rng.uniform(0.3, 1.0) * most for _ in faults]
     place.disturb(on=True)
     async with anyio.create_task_group() as tasks:
         for fault, length in zip(faults, lengths, strict=True):

@@ -29,7 +29,7 @@ def main() -> None:
     began = time.monotonic_ns()
     facts = {name: orders[name] for name in ("run", "node", "fence", "token")}
     head = json.dumps({**facts, "pid": os.getpid(), "began": began}).encode() + b"\n"
-    path = os.path.join(orders["records"], f"{orders['run']}.{os.getpid()}")
+    path = f"{orders['records']}/{orders['run']}.{os.getpid()}"
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     os.write(file, head + last_word(began, "alive"))
 

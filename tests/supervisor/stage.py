@@ -52,9 +52,8 @@ class Crew:
     tokens: list[str]
     folder: Path
     refusals: list[str]
-
-    def agent(self, index: int = -1) -> Agent:
-        return self.agents._by_token[self.tokens[index]]
+    answers: list[bytes] = field(default_factory=list)
+    """To heartbeats, in order."""
 
     async def started(self, count: int = 1) -> list[Agent]:
         """Start agents and wait for their processes."""
@@ -74,8 +73,12 @@ class Crew:
         async def ask() -> Reply:
             return Reply(200, heartbeat_answer("A", []))
 
+        async def beat() -> None:
+            self.answers.append(await self.agents.idle(agent.token, IdleBeat("A", ask)))
+            self.changed.bump()
+
         assert self.agents.group is not None
-        self.agents.group.start_soon(self.agents.idle, agent.token, IdleBeat("A", ask))
+        self.agents.group.start_soon(beat)
         with anyio.fail_after(SECONDS):
             while agent.beat is None:
                 await self.changed.wait()

@@ -98,8 +98,10 @@ async def test_failures_after_a_success_are_never_fatal_and_a_success_ends_the_c
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents_module, "FIRST_BACKOFF_SECONDS", 0.0)
-    async with crew(tmp_path) as ours:
+    async with crew(tmp_path, "echo up; exec sleep 600") as ours:
         [agent] = await ours.started()
+        output = agent.output
+        await until("it is up", lambda: output.read_text() == "up\n")
         ours.agents.registered(agent.token, "A1")
         assert (ours.agents.proven, agent.server_id) == (True, "A1")
         (tmp_path / "wandb").write_text(f"#!/bin/sh\n{FAIL}\n")
@@ -139,29 +141,26 @@ async def test_a_server_that_takes_no_agent_on_is_told_of_for_the_sweep_may_be_o
 
 
 # --- holding and freezing -------------------------------------------------------------------------
-async def test_a_held_heartbeat_is_answered_the_moment_a_run_comes_and_only_once(
-    tmp_path: Path,
+async def test_a_held_heartbeat_is_answered_the_moment_a_run_comes_and_the_next_one_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with crew(tmp_path) as ours:
         [agent] = await ours.started()
         await ours.at_the_desk(agent)
-        beat = agent.beat
-        assert beat is not None
-        await until("it is held", lambda: agent._held)
-        answers: list[bytes] = []
-
-        async def hold() -> None:
-            answers.append(await agent.hold(beat))
-
+        await anyio.wait_all_tasks_blocked()
+        assert ours.answers == []
+        ours.agents.give(agent, command("r1"))
         with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as group:
-                group.start_soon(hold)
-                await anyio.wait_all_tasks_blocked()
-                ours.agents.give(agent, command("r1"))
-        orders = wire.parse_orders(answers[0])
+            while not ours.answers:
+                await ours.changed.wait()
+        orders = wire.parse_orders(ours.answers[0])
         assert orders is not None
         assert orders.train == (command("r1"),)
         assert (agent.state, agent.run_id) == (AgentState.BUSY, "r1")
+        monkeypatch.setattr(agent_module, "HOLD_SECONDS", 0.01)
+        assert agent.beat is not None
+        again = wire.parse_orders(await within(agent.hold(agent.beat)))
+        assert again == wire.Orders((), (), exit=False, other=())
 
 
 async def test_an_agent_without_work_is_frozen_in_its_pause_and_woken_by_a_run(

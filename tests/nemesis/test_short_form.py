@@ -1,0 +1,66 @@
+"""The short form: every fault for a moment on real stacks, and the proof that the judge bites."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.nemesis.play import Plan, chosen, play
+from tests.nemesis.report import report
+from tests.nemesis.verdict import Result
+from tests.nemesis.world import SETTINGS
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+SEED = 20
+
+
+def short(fault: str, seconds: float = 0.5, **more: object) -> Plan:
+    plan = Plan(chosen(fault, long=False), seconds, 0.0, long=False, seed=SEED)
+    return replace(plan, **more)  # type: ignore[arg-type]
+
+
+def words(result: Result) -> str:
+    return "\n" + report(result, SEED)
+
+
+def found(result: Result) -> int:
+    return sum(len(row.overlaps) for row in result.rows)
+
+
+async def test_no_short_fault_makes_an_overlap_or_loses_a_run(tmp_path: Path) -> None:
+    result = await play(short("all", mixed_seconds=4.0), tmp_path)
+
+    assert result.broken == [], words(result)
+    assert len(result.rows) == len(chosen("all", long=False)) + (0 if result.skipped else 1)
+    assert result.facts["duplicates"], "the driver handed out no duplicate: this shows nothing"
+
+
+async def test_an_overlap_of_a_long_fault_ends_soon_after_contact_returns(tmp_path: Path) -> None:
+    result = await play(short("link black hole, long", 4.0, long=True), tmp_path)
+
+    assert result.broken == [], words(result)
+
+
+async def test_strict_leases_make_no_overlap_on_a_long_partition(tmp_path: Path) -> None:
+    strict = replace(SETTINGS, on_lease_loss="strict")
+    plan = short("link black hole, long", 4.0, long=True, settings=strict)
+
+    result = await play(plan, tmp_path)
+
+    assert found(result) == 0, words(result)
+    assert result.broken == [], words(result)
+
+
+async def test_the_judge_bites_without_settling_a_wipe_makes_overlaps(tmp_path: Path) -> None:
+    result = await play(short("redis wiped", 5.0, mode="no-settling"), tmp_path)
+
+    assert found(result) > 0, words(result)
+    assert result.broken
+
+
+async def test_the_judge_bites_without_leases_everything_overlaps(tmp_path: Path) -> None:
+    result = await play(short("none", 3.0, mode="no-leases"), tmp_path)
+
+    assert found(result) > 0, words(result)
+    assert result.broken
