@@ -71,9 +71,9 @@ def _preempted(facts: Facts, story: Story) -> list[Check]:
             f"resumed {facts.resumed} times, {facts.resumed_elsewhere} on the other node",
         ),
         Check(
-            "no step was trained twice, and none is twice on W&B or missing there",
+            "no step was done twice, and W&B has each once, but for what the kill cut off",
             facts.steps_lost == 0 and not facts.broken_histories,
-            f"{facts.steps_lost} trained twice; odd histories: {_list(facts.broken_histories)}",
+            f"{facts.steps_lost} done twice; odd histories: {_list(facts.broken_histories)}",
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""Runs that W&B will not hand out again are trained again; nothing that was handed to us is lost."""
+"""Runs that W&B will not hand out again are trained again; nothing that we were given is lost."""
 
 import os
 import signal
