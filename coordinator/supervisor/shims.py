@@ -42,12 +42,15 @@ class ShimLink:
         self._lines = lines
         self.hello = hello
         self.closed = anyio.Event()
+        self._sending = anyio.Lock()
 
     async def send(self, message: ShimTold) -> bool:
         """Tell the shim something; False when it is gone."""
         try:
             with anyio.fail_after(SEND_SECONDS):
-                await self._stream.send(_encode.encode(message) + b"\n")
+                # A stream takes one sender at a time; those who come later keep their order.
+                async with self._sending:
+                    await self._stream.send(_encode.encode(message) + b"\n")
         except (*LOST, TimeoutError):
             return False
         return True

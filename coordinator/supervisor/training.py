@@ -93,6 +93,7 @@ class Training:
         self.killed = False
         self.changed = Level()
         self._link: ShimLink | None = None
+        self._owed: list[ShimTold] = []
         self._kill_at: float | None = None
         self._gone = False
         self._group: TaskGroup | None = None
@@ -186,8 +187,8 @@ class Training:
             self._group.cancel_scope.cancel()
 
     async def _talk(self, link: ShimLink, first: ShimTold | None) -> None:
-        if first is not None:
-            await link.send(first)
+        for told in [*([first] if first else []), *self._owed]:
+            await link.send(told)
         async for message in link.messages():
             self._heard(message)
             self.changed.bump()
@@ -246,6 +247,8 @@ class Training:
     def _tell(self, message: ShimTold) -> None:
         if self._group is not None and self._link is not None:
             self._group.start_soon(self._link.send, message)
+        else:  # asked before the word to start was given
+            self._owed.append(message)
 
     def _facts(self) -> dict[str, object]:
         return {"slot": self.slot, "run_id": self.run_id}

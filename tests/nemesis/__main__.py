@@ -22,7 +22,7 @@ from tests.nemesis.faults import FAULTS, LONG_FAULTS
 from tests.nemesis.play import Plan, chosen, play
 from tests.nemesis.report import report
 from tests.nemesis.verdict import Result
-from tests.nemesis.world import SETTINGS
+from tests.nemesis.world import SETTINGS, quick_place
 from tests.support.node import REPOSITORY
 
 EXAMPLES = """\
@@ -89,11 +89,6 @@ def main() -> int:
             result = anyio.run(play, plan_of(options), directory)
     say(report(result, options.seed))
     return 1 if result.broken else 0
-
-
-def quick_place() -> str | None:
-    """Memory if possible: a disk that stalls would be a fault that nobody asked for."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def daemons_of(options: argparse.Namespace) -> Callable[[Path], Coroutine[Any, Any, Result]]:

@@ -23,6 +23,7 @@ from coordinator.core.model import CommandKind
 from coordinator.supervisor.stays import start_time
 
 TICK_SECONDS = 0.02
+ASK_SECONDS = 0.3
 
 
 @dataclass(slots=True)
@@ -57,8 +58,8 @@ class Tally:
     handed_out: int = 0
     duplicates: int = 0
     dropped: int = 0
-    reported: int = 0
-    """Dropped runs whose loss a release has reported."""
+    rescued: int = 0
+    """Commands that came from the rescue queue."""
     lapsed: int = 0
     """Commands that died with their stack."""
     crashed: int = 0
@@ -124,12 +125,19 @@ class Driver:
                 while True:
                     question = json.loads(await lines.receive_until(b"\n", 65536))
                     run = await self._find(question["node"])
-                    await self._give(stream, run, question["node"])
+                    if run is None:
+                        await stream.send(b'{"run": null}\n')
+                    else:
+                        await self._give(stream, run, question["node"])
 
-    async def _find(self, node: str) -> Run:
-        while (run := self._pick(node)) is None:  # noqa: ASYNC110 - chance has no event
-            await anyio.sleep(TICK_SECONDS)
-        return run
+    async def _find(self, node: str) -> Run | None:
+        """A run; None after a while, so that whoever asks can look elsewhere."""
+        found = self._pick(node)
+        with anyio.move_on_after(ASK_SECONDS):
+            while found is None:
+                await anyio.sleep(TICK_SECONDS)
+                found = self._pick(node)
+        return found
 
     def _pick(self, node: str) -> Run | None:
         while self.queue:
@@ -188,10 +196,9 @@ class Driver:
                 self.tally.dropped += 1
                 self._taken(run, word["node"])
                 run.idle_since = monotonic()
-            case "missed":
-                if not (run.living or run.given or run.queued or run.finished):
-                    self.tally.reported += 1
-                    self._again(run)
+            case "rescued":
+                self.tally.rescued += 1
+                run.given.append(Given(word["node"], monotonic()))
             case _:
                 raise AssertionError(word)
 

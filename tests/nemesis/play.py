@@ -137,7 +137,7 @@ def sum_up(world: World, rows: list[Row]) -> Result:
         "handed out": tally.handed_out,
         "duplicates": tally.duplicates,
         "dropped": tally.dropped,
-        "reported as missed": tally.reported,
+        "rescued": tally.rescued,
         "died with their node": tally.lapsed,
         "crashed": tally.crashed,
     }

@@ -198,14 +198,27 @@ class Stack:
             while True:
                 while not self.leases.admits(None):  # noqa: ASYNC110 - the keeper has no event
                     await anyio.sleep(LOOK_SECONDS)
-                claim = self.backlog.popleft() if self.backlog else None
+                claim = self.backlog.popleft() if self.backlog else await self.rescue(slot)
                 if claim is None:
                     question = {"node": self.orders.node, "slot": slot}
                     await stream.send(msgspec.json.encode(question) + b"\n")
                     answer = json.loads(await lines.receive_until(b"\n", 65536))
+                    if answer["run"] is None:
+                        continue
                     kind = CommandKind(answer["kind"])
                     claim = Claim(answer["run"], kind, slot, "train.py", answer["args"])
                 await self.turn(claim)
+
+    async def rescue(self, slot: int) -> Claim | None:
+        """A run that was dropped here or there and that nobody holds any more.
+
+        One whose holder died without a word is left to the driver, which sees it as W&B would.
+        """
+        found = await self.leases.take()
+        if found is None or found.lost:
+            return None
+        self.tell("rescued", run=found.run_id)
+        return Claim(found.run_id, CommandKind.RESUME, slot, found.program, found.args)
 
     async def turn(self, claim: Claim) -> None:
         """One command: trained, dropped or put back."""
@@ -283,19 +296,12 @@ class Stack:
 
 
 def configure_log(stack: Stack) -> None:
-    """Events go to a file; a release that tells of a missed claim goes to the driver as well."""
+    """Events go to a file, for people."""
     file = (stack.root / "events.jsonl").open("a", encoding="utf-8", buffering=1)
-
-    def watch(_logger: object, _level: str, event: structlog.typing.EventDict) -> Any:
-        if event.get("event") == "lease_released" and event.get("missed_claim"):
-            stack.tell("missed", run=event["run_id"])
-        return event
-
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
-            watch,
             structlog.processors.JSONRenderer(),
         ],
         logger_factory=structlog.WriteLoggerFactory(file),

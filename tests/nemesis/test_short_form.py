@@ -1,5 +1,7 @@
 """The short form: every fault for a moment on real stacks, and the proof that the judge bites."""
 
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +10,17 @@ import pytest
 from tests.nemesis.play import Plan, chosen, play
 from tests.nemesis.report import report
 from tests.nemesis.verdict import Result
-from tests.nemesis.world import SETTINGS
+from tests.nemesis.world import SETTINGS, quick_place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SEED = 20
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="nemesis-", dir=quick_place()) as path:
+        yield Path(path)
 
 
 def short(fault: str, seconds: float = 0.5, **more: object) -> Plan:
@@ -28,39 +36,39 @@ def found(result: Result) -> int:
     return sum(len(row.overlaps) for row in result.rows)
 
 
-async def test_no_short_fault_makes_an_overlap_or_loses_a_run(tmp_path: Path) -> None:
-    result = await play(short("all", mixed_seconds=4.0), tmp_path)
+async def test_no_short_fault_makes_an_overlap_or_loses_a_run(directory: Path) -> None:
+    result = await play(short("all", mixed_seconds=4.0), directory)
 
     assert result.broken == [], words(result)
     assert len(result.rows) == len(chosen("all", long=False)) + (0 if result.skipped else 1)
     assert result.facts["duplicates"], "the driver handed out no duplicate: this shows nothing"
 
 
-async def test_an_overlap_of_a_long_fault_ends_soon_after_contact_returns(tmp_path: Path) -> None:
-    result = await play(short("link black hole, long", 4.0, long=True), tmp_path)
+async def test_an_overlap_of_a_long_fault_ends_soon_after_contact_returns(directory: Path) -> None:
+    result = await play(short("link black hole, long", 4.0, long=True), directory)
 
     assert result.broken == [], words(result)
 
 
-async def test_strict_leases_make_no_overlap_on_a_long_partition(tmp_path: Path) -> None:
+async def test_strict_leases_make_no_overlap_on_a_long_partition(directory: Path) -> None:
     strict = replace(SETTINGS, on_lease_loss="strict")
     plan = short("link black hole, long", 4.0, long=True, settings=strict)
 
-    result = await play(plan, tmp_path)
+    result = await play(plan, directory)
 
     assert found(result) == 0, words(result)
     assert result.broken == [], words(result)
 
 
-async def test_the_judge_bites_without_settling_a_wipe_makes_overlaps(tmp_path: Path) -> None:
-    result = await play(short("redis wiped", 5.0, mode="no-settling"), tmp_path)
+async def test_the_judge_bites_without_settling_a_wipe_makes_overlaps(directory: Path) -> None:
+    result = await play(short("redis wiped", 5.0, mode="no-settling"), directory)
 
     assert found(result) > 0, words(result)
     assert result.broken
 
 
-async def test_the_judge_bites_without_leases_everything_overlaps(tmp_path: Path) -> None:
-    result = await play(short("none", 3.0, mode="no-leases"), tmp_path)
+async def test_the_judge_bites_without_leases_everything_overlaps(directory: Path) -> None:
+    result = await play(short("none", 3.0, mode="no-leases"), directory)
 
     assert found(result) > 0, words(result)
     assert result.broken

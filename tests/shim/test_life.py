@@ -264,7 +264,10 @@ def test_a_restarted_daemon_is_told_of_a_training_that_ended_meanwhile(stage: St
     stage.daemon.come_back()
     os.kill(shim, signal.SIGCONT)
     hello = stage.daemon.greet()
-    assert (hello.child_pid, hello.status) == (main, signal.SIGKILL)
+    assert hello.child_pid == main
+    # In the hello, or right after it when the shim was stopped in the middle of its reconnection.
+    status = stage.daemon.hear(Exited).status if hello.status is None else hello.status
+    assert status == signal.SIGKILL
     stage.daemon.say(KillTree())
     assert stage.daemon.hear(TreeGone).killed == 3
 
