@@ -6,6 +6,7 @@ Owns the options, the seed and the exit codes.
 import argparse
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,8 @@ examples:
   scripts/nemesis --long                      5,000 x 100 steps of the scripts against the model
   scripts/nemesis --daemons --minutes 10      whole daemons, real agents (docs/nemesis.md)
 
-exit codes:  0 every promise was kept   1 one was broken, or the play could not be played   2 usage
+exit codes:  0 every promise was kept   1 one was broken, or the play could not be played
+             2 usage   130 interrupted
 """
 
 
@@ -80,6 +82,8 @@ def main() -> int:
         return model(examples=5000, steps=100)
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(10**6)
+    # The loop answers SIGINT by unwinding, which ends every process that was started.
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     say(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="nemesis-", dir=quick_place()) as scratch:
         directory = options.keep or Path(scratch)
@@ -141,4 +145,7 @@ def say(words: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

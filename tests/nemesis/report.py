@@ -31,9 +31,24 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
+def total(rows: list[Row]) -> tuple[str, ...]:
+    """The last line of the table."""
+    found = [pair for row in rows for pair in row.overlaps]
+    seconds = sum(row.ended - row.began for row in rows)
+    used = sum(row.utilisation * (row.ended - row.began) for row in rows)
+    return (
+        "total",
+        str(sum(len(row.stays) for row in rows)),
+        f"{100 * used / seconds:.0f} %",
+        str(len(found)),
+        f"{longest(found):.3f} s" if found else "-",
+        str(sum(row.lost for row in rows)),
+    )
+
+
 def report(result: Result, seed: int) -> str:
     """Everything that there is to say."""
-    parts = [table([HEAD, *map(cells, result.rows)])]
+    parts = [table([HEAD, *map(cells, result.rows), total(result.rows)])]
     parts.append(", ".join(f"{name} {count}" for name, count in result.facts.items()))
     parts.append(f"fences that did not grow: {len(result.fence_faults)}")
     if result.skipped:
