@@ -29,7 +29,7 @@ STEPS = 3
 
 def main() -> None:
     """Train."""
-    run = wandb.init()
+    run = begin()
     first = run.starting_step
     mark(os.environ.get("TRAINING_MARK", ""))
     for step in range(STEPS):
@@ -39,6 +39,21 @@ def main() -> None:
         file.write(json.dumps(note) + "\n")
     how, _, detail = os.environ.get("TRAINING_END", "0").partition(":")
     sys.exit(end(how, Path(detail)))
+
+
+def begin() -> wandb.Run:
+    """`wandb.init()`, from the beginning if the SDK's own service was not ready.
+
+    The service of wandb 0.16 names its port before it listens there (`SocketServer.start`), so on a
+    busy machine its own SDK can be refused. The server has heard nothing of the run by then.
+    """
+    try:
+        return wandb.init()
+    except Exception as error:
+        if type(error).__name__ != "ManagerConnectionRefusedError":
+            raise
+        del os.environ["WANDB_SERVICE"]
+        os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def mark(when: str) -> None:
