@@ -1,13 +1,15 @@
-"""What all tests share: one backend of anyio, and SIGINT as a terminal would have it."""
+"""What all tests share: one backend of anyio, and signals as a terminal would have them."""
 
 import signal
 
 import pytest
 
+# A shell's background jobs start with these ignored, and every child would inherit that: agents and
+# trainings under test must meet them as they do elsewhere.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background jobs start with SIGINT ignored, and every child would inherit that:
-    # trainings and agents under test must meet the signal as they do elsewhere.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture
