@@ -122,6 +122,7 @@ class Shim:
         self.kill_at: float | None = None
         self.retry_at = 0.0
         self.exit_file = ""
+        self.cgroup = ""
         self.caught: list[int] = []
         self.wakeup = socket.socketpair()
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
@@ -186,6 +187,12 @@ class Shim:
             if os.getppid() != parent:
                 os.kill(os.getpid(), signal.SIGKILL)
             signal.set_wakeup_fd(-1)
+            if self.cgroup:
+                with (
+                    contextlib.suppress(OSError),  # a convenience, no condition
+                    open(f"{self.cgroup}/cgroup.procs", "w", encoding="ascii") as procs,
+                ):
+                    procs.write("0")
             # subprocess.Popen of the agent does the same (restore_signals).
             for signum in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(signum, signal.SIG_DFL)
@@ -256,6 +263,7 @@ class Shim:
             ):
                 self.linger_seconds = float(linger)
                 self.exit_file = str(message.get("exit_file") or "")
+                self.cgroup = str(message.get("cgroup") or "")
                 self.start(env)
             case {"do": "refuse", "exit_code": int(code), "reason": reason}:
                 sys.stderr.write(f"wandb-coordinator: refused: {reason}\n")

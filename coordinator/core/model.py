@@ -23,6 +23,8 @@ class SlotState(enum.StrEnum):
     """A graceful signal was sent and the grace runs."""
     CLOSING = "closing"
     """The main process has exited; processes that it started still live."""
+    DIRTY = "dirty"
+    """A process of the run does not die of SIGKILL (state D); the slot waits for its end."""
 
 
 class Outcome(enum.StrEnum):

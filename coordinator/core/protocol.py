@@ -311,6 +311,8 @@ class Go(msgspec.Struct, frozen=True, tag_field="do", tag="go"):
     """How long processes may outlive the main one before they are killed."""
     exit_file: str
     """Where the shim writes the wait status before it reports it."""
+    cgroup: str = ""
+    """The control group (version 2) that the training joins before it is executed."""
 
 
 class Refuse(msgspec.Struct, frozen=True, tag_field="do", tag="refuse"):

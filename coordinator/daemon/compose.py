@@ -39,6 +39,7 @@ from coordinator.leases import (
     redacted_url,
 )
 from coordinator.notices import watch_signals
+from coordinator.process.kernel import Kernel, delegated_group
 from coordinator.process.tree import become_subreaper
 from coordinator.redis_server import embedded_redis
 from coordinator.supervisor.agents import Agents, AgentSettings, prune_outputs
@@ -189,7 +190,8 @@ class _Daemon:
         for command in await load_undelivered(self.state.undelivered):
             claims.put_back(command)
         shims = Shims(self.state.shim_socket)
-        services = Services(agents, claims, shims, leases, changed, endings.begin)
+        kernel = Kernel(await anyio.to_thread.run_sync(delegated_group))
+        services = Services(agents, claims, shims, leases, changed, endings.begin, kernel)
         gateway = Gateway(findings.login.base_url, findings.session, agents,
                           [sys.executable, "-I", "-S", str(SHIM)])  # fmt: skip
         agents.address = gateway.address

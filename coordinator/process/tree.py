@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 import anyio
@@ -19,6 +20,8 @@ import anyio.to_thread
 
 CLAIM_VARIABLE = "COORDINATOR_RUN_CLAIM"
 POLL_SECONDS = 0.02
+STUCK_SECONDS = 10.0
+"""No process that can be killed lives that long after SIGKILL."""
 PR_SET_CHILD_SUBREAPER = 36
 DEAD = "ZX"
 Finder = Callable[[], list[int]]
@@ -47,6 +50,15 @@ def processes() -> Iterator[Seen]:
                 stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
                 state, *ids = stat.rpartition(")")[2].split()[:4]
                 yield Seen(int(entry.name), state, *map(int, ids))
+
+
+def state_of(pid: int) -> str:
+    """The letter of proc(5), /proc/PID/stat, field 3; "" for none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]
 
 
 def in_session(session: int) -> list[int]:
@@ -91,16 +103,21 @@ def reap_strangers(known: Iterable[int]) -> list[int]:
     return reaped
 
 
-async def kill_all(find: Finder) -> int:
+async def kill_all(find: Finder, stuck: Callable[[list[int]], object] | None = None) -> int:
     """SIGKILL all that `find` finds until it finds nothing; the number of processes hit.
 
-    Waits for as long as a process is in the kernel's hands (state D): a caller bounds it.
+    Waits for as long as a process is in the kernel's hands (state D). `stuck` is told once of those
+    that are left after STUCK_SECONDS.
     """
     hit: set[int] = set()
+    patience = monotonic() + STUCK_SECONDS
     while pids := await anyio.to_thread.run_sync(find):
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         hit.update(pids)
+        if stuck is not None and monotonic() > patience:
+            stuck(pids)
+            stuck = None
         await anyio.sleep(POLL_SECONDS)
     return len(hit)

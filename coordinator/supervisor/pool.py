@@ -111,6 +111,13 @@ class Pool:
         )
 
     @property
+    def _only_dirt(self) -> bool:
+        """The daemon is to end, and all that is left does not die of SIGKILL: waiting is no use."""
+        states = {slot.view_state() for slot in self.slots.values()}
+        quiet = {SlotState.IDLE, SlotState.CLAIMING, SlotState.DIRTY}
+        return self.exit_code is not None and SlotState.DIRTY in states and states <= quiet
+
+    @property
     def trainings(self) -> list[Training]:
         """Those that live, by slot."""
         found = [self.slots[number].training for number in sorted(self.slots)]
@@ -205,8 +212,7 @@ class Pool:
 
     def _finished(self) -> int | None:
         """The exit code, once there is nothing left to do."""
-        busy = not self.is_idle or self.endings.pending
-        if busy:
+        if self.endings.pending or not (self.is_idle or self._only_dirt):
             return None
         if self.exit_code is not None:
             return self.exit_code
@@ -311,10 +317,16 @@ class Pool:
         self._rescue_waits = await self._rescues.waiting(monotonic() - self._over_since)
 
     async def _reap(self) -> None:
-        """Collect orphans of our descendants, which are ours since we are a subreaper."""
+        """Look at what the kernel has for us.
+
+        Orphans of our descendants are ours to collect, since we are a subreaper.
+        """
         while True:
             await anyio.sleep(REAP_SECONDS)
             await self._reap_once()
+            await anyio.to_thread.run_sync(self.services.kernel.sample)
+            for training in self.trainings:
+                await training.look()
 
     async def _reap_once(self) -> None:
         await anyio.to_thread.run_sync(tree.reap_strangers, self.services.agents.pids)

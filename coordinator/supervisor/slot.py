@@ -16,6 +16,7 @@ import structlog
 from coordinator.core.model import CommandKind, DownMode, Outcome, SlotState
 from coordinator.core.wire import TrainCommand
 from coordinator.leases import Claim, Dropped, Lease, Leases
+from coordinator.process.kernel import Kernel
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.agents import Agents
 from coordinator.supervisor.claims import Claims
@@ -56,6 +57,7 @@ class Services:
     changed: Level
     ended: Callable[[Training], None]
     """Called when a training is gone and its lease is released."""
+    kernel: Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class Slot:
         """The state as people see it."""
         if self.training is None or self.state is not SlotState.RUNNING:
             return self.state
+        if self.training.stuck:
+            return SlotState.DIRTY
         if self.training.pid is None:
             return SlotState.STARTING
         if self.training.exited:
@@ -113,7 +117,8 @@ class Slot:
         agent.adopt(stay.agent_pid, stay.run_id)
         training = Training(self.number, stay.train_command, stay.lease, agent,
                             claim=stay.claim, began=stay.began,
-                            closing=self._services.leases.closing)  # fmt: skip
+                            closing=self._services.leases.closing,
+                            kernel=self._services.kernel)  # fmt: skip
         self._take(training)
         link = await self._reconnected(stay)
         if link is not None:
@@ -121,6 +126,7 @@ class Slot:
         if training.status is None:
             stays = self._settings.stays
             await training.clear_away(await anyio.to_thread.run_sync(stays.exit_of, stay.claim))
+        await anyio.to_thread.run_sync(self._services.kernel.release, training.claim)
         self._leave(training)
 
     async def _reconnected(self, stay: Stay) -> ShimLink | None:
@@ -248,7 +254,8 @@ class Slot:
         settings = self._settings
         training = Training(self.number, ready.command, ready.lease, ready.agent,
                             claim=secrets.token_hex(8), began=utc_now(),
-                            closing=self._services.leases.closing)  # fmt: skip
+                            closing=self._services.leases.closing,
+                            kernel=self._services.kernel)  # fmt: skip
         self._take(training)
         stay = stay_of(training, ready.link.hello.pid)
         try:
@@ -258,7 +265,10 @@ class Slot:
         env = settings.environment(ready.command.kind, self.number)
         env["COORDINATOR_RUN_FENCE"] = str(ready.lease.fence)
         exit_file = settings.stays.exit_file(training.claim)
-        await training.run(ready.link, Order(env, settings.linger_seconds, exit_file))
+        kernel = self._services.kernel
+        cgroup = await anyio.to_thread.run_sync(kernel.enclose, training.claim)
+        await training.run(ready.link, Order(env, settings.linger_seconds, exit_file, cgroup))
+        await anyio.to_thread.run_sync(kernel.release, training.claim)
         self._leave(training)
 
     def _take(self, training: Training) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from signal import SIGCONT
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from coordinator.core.signals import signal_name
 from coordinator.core.wire import TrainCommand
 from coordinator.leases import Lease
 from coordinator.process import tree
+from coordinator.process.kernel import Kernel
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.shims import ShimLink
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+STOPPED = ("T", "t")
 SHIM_KILL_SECONDS = 5.0
 """What a shim may take to kill its tree before we do it, the shim included."""
 
@@ -60,6 +63,7 @@ class Order:
     env: dict[str, str | None]
     linger_seconds: float
     exit_file: Path
+    cgroup: str = ""
 
 
 class Training:
@@ -75,6 +79,7 @@ class Training:
         claim: str,
         began: str,
         closing: Callable[[str], Coroutine[Any, Any, None]],
+        kernel: Kernel,
     ) -> None:
         self.slot = slot
         self.command = command
@@ -85,12 +90,18 @@ class Training:
         self.began = began
         self._closing = closing
         """Called with the lease's token when the end has begun, so that claims wait for it."""
+        self._kernel = kernel
         self.pid: int | None = None
         self.status: int | None = None
         self.error = ""
         self.preempted = False
         self.fenced = False
         self.killed = False
+        self.oom = False
+        self.frozen = False
+        """Its main process was seen stopped (state T of proc(5))."""
+        self.stuck: list[int] = []
+        """Processes that do not die of SIGKILL."""
         self.changed = Level()
         self._link: ShimLink | None = None
         self._owed: list[ShimTold] = []
@@ -124,6 +135,8 @@ class Training:
             self.preempted = True
             self._end_began()
             self.send(signum, once=True)
+            if self.frozen:  # or it would never see the signal
+                self.send(SIGCONT, once=True)
         self.hurry(grace_seconds)
 
     def hurry(self, seconds: float) -> None:
@@ -150,6 +163,7 @@ class Training:
             preempted=self.preempted,
             killed=self.killed,
             fenced=self.fenced,
+            oom=self.oom,
             cancelled=self.run_id in self.agent.cancelled_runs,
             server_state=server_state,
         )
@@ -158,7 +172,8 @@ class Training:
     async def run(self, link: ShimLink, order: Order) -> None:
         """Start the training and return when no process of it is left."""
         env = order.env | {tree.CLAIM_VARIABLE: self.claim}
-        await self._see_through(link, Go(env, order.linger_seconds, str(order.exit_file)))
+        await self._see_through(link, Go(env, order.linger_seconds, str(order.exit_file),
+                                            order.cgroup))  # fmt: skip
 
     async def go_on(self, link: ShimLink) -> None:
         """Take over a training that an earlier daemon started; returns when its tree is gone."""
@@ -170,6 +185,7 @@ class Training:
         """End what is left of a training whose shim is gone; `exit_` as the shim wrote it."""
         if exit_ is not None:
             self.pid, self.status = exit_.pid, exit_.status
+            await self._look_for_oom()
         else:  # it was killed with its shim
             self.pid = self.pid or 0
         await self._sweep("shim_gone")
@@ -191,6 +207,8 @@ class Training:
             await link.send(told)
         async for message in link.messages():
             self._heard(message)
+            if isinstance(message, Exited):
+                await self._look_for_oom()
             self.changed.bump()
             if self._gone:
                 return
@@ -226,6 +244,7 @@ class Training:
         self.killed = not self.exited
         log.warning("tree_killed", **self._facts(), pid=self.pid, fenced=self.fenced)
         self._tell(KillTree())
+        await anyio.to_thread.run_sync(self._kernel.kill, self.claim)
         await anyio.sleep(SHIM_KILL_SECONDS)
         await self._sweep("shim_stuck")
 
@@ -234,11 +253,38 @@ class Training:
         session = self.agent.pid
 
         def find() -> list[int]:
-            return tree.of_claim(self.claim, session)
+            enclosed = self._kernel.members(self.claim)
+            return sorted({*tree.of_claim(self.claim, session), *enclosed})
 
-        killed = await tree.kill_all(find)
+        killed = await tree.kill_all(find, self._cannot_be_killed)
         self._gone = True
+        if self.stuck:
+            log.info("slot_clean", **self._facts(), pids=self.stuck)
+            self.stuck = []
         log.warning("tree_swept", **self._facts(), killed=killed, reason=why)
+
+    def _cannot_be_killed(self, pids: list[int]) -> None:
+        self.stuck = pids
+        log.error("slot_dirty", **self._facts(), pids=pids)
+        self.changed.bump()
+
+    async def _look_for_oom(self) -> None:
+        """Ask the kernel at once: its count of the whole node proves something only for moments."""
+        signum = self.ending(None).signal
+        find = self._kernel.out_of_memory
+        self.oom = await anyio.to_thread.run_sync(find, self.claim, signum)
+
+    async def look(self) -> None:
+        """Notice that the main process was stopped, or goes on."""
+        if self.pid is None or self.exited:
+            return
+        frozen = await anyio.to_thread.run_sync(tree.state_of, self.pid) in STOPPED
+        if frozen != self.frozen:
+            self.frozen = frozen
+            if frozen:
+                log.warning("training_frozen", **self._facts(), pid=self.pid)
+            else:
+                log.info("training_thawed", **self._facts(), pid=self.pid)
 
     def _end_began(self) -> None:
         if self._group is not None:

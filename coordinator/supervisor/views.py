@@ -114,6 +114,11 @@ class Views:
             reasons.append(f"redis: {redis.detail}")
         if upstream.state != "ok":
             reasons.append(f"upstream: {upstream.detail}")
+        reasons += [
+            f"slot {slot.number}: processes {pids} of run {slot.run_id} cannot be killed"
+            for slot in self._pool.slots.values()
+            if slot.training is not None and (pids := slot.training.stuck)
+        ]
         if trouble := self._pool.services.agents.trouble:
             reasons.append(f"agents: {trouble}")
         return reasons

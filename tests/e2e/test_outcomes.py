@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cgroups import memory_group
 from tests.support.emulator import Emulator, wait_until
 from tests.support.node import TRAIN, Node, sweep_config
 
@@ -43,6 +44,22 @@ def test_a_training_that_ends_by_itself(
     assert exited["ts"] <= gone["ts"]
     node.ctl("stop")
     assert node.wait() == 0
+
+
+def test_a_training_that_runs_out_of_memory_is_known_as_such(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    with memory_group(64 << 20) as group:
+        sweep = emulator.create_sweep(sweep_config(1, memory_group=str(group)))
+        node = make_node(sweep, "--slots", "1").start()
+
+        view = wait_until("the run has ended", lambda: ended(node), 180)
+
+        assert (view["outcome"], view["signal"]) == ("oom", "SIGKILL")
+        assert not node.events("rescue_queued")
+        node.ctl("stop")
+        assert node.wait() == 0
+        node.wait_nothing_left()
 
 
 @pytest.mark.parametrize(("on_term", "outcome", "code"), [("save", "preempted", 143),

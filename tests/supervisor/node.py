@@ -20,6 +20,7 @@ from coordinator.core.model import CommandKind, SlotState, SweepState
 from coordinator.core.protocol import Hello
 from coordinator.core.rescue import Policy
 from coordinator.leases import Claim, Lease, NoLeases
+from coordinator.process.kernel import Kernel
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.agents import Agents, AgentSettings
 from coordinator.supervisor.claims import Claims
@@ -81,7 +82,8 @@ class Node:
         assert isinstance(lease, Lease)
         agent = Agent(number, f"token{number}", self.folder / f"agent-{number}.log")
         training = Training(number, command(run_id), lease, agent, claim=f"claim{number}",
-                            began="", closing=services.leases.closing)  # fmt: skip
+                            began="", closing=services.leases.closing,
+                            kernel=services.kernel)  # fmt: skip
         links: list[ShimLink] = []
 
         async def expect() -> None:
@@ -128,7 +130,7 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
         agents = Agents(agent_settings, changed, sweep.ended)
         claims = Claims(5.0, _nothing_to_rescue, sweep.ended, agents.discard)
         shims = Shims(folder / "shim.sock")
-        services = Services(agents, claims, shims, leases, changed, endings.begin)
+        services = Services(agents, claims, shims, leases, changed, endings.begin, Kernel())
         pool = Pool(settings=settings, slot_settings=slot_settings, services=services,
                     sweep=sweep, endings=endings, rescues=rescues)  # fmt: skip
         names = Names("a", str(SWEEP), "off", embedded=False, upstream=NOBODY, gpus=(),

@@ -1,6 +1,9 @@
 """A training and its shim's connection: a real unix socket, the shim's side spoken by the test."""
 
+import os
 import signal
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -9,13 +12,18 @@ import pytest
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from coordinator.core.model import CommandKind
+from coordinator.core.model import CommandKind, SlotState
 from coordinator.core.protocol import Go, KillTree, SendSignal, ShimTold
 from coordinator.core.wire import TrainCommand
 from coordinator.leases import Lease
+from coordinator.process import tree
+from coordinator.process.kernel import Kernel
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.shims import ShimLink, Shims
 from coordinator.supervisor.training import Order, Training
+from tests.supervisor.node import node
+from tests.support.cgroups import frozen_file_system
+from tests.support.emulator import wait_until
 
 pytestmark = pytest.mark.anyio
 HELLO = b'{"say":"hello","agent":"t","run_id":"r","pid":1,"child_pid":null,"argv":[],"cwd":"/"}\n'
@@ -62,7 +70,7 @@ def training(tmp_path: Path) -> Training:
     command = TrainCommand(CommandKind.RUN, "r", "train.py", {}, {})
     lease = Lease("r", CommandKind.RUN, "token", 1, 0)
     return Training(0, command, lease, Agent(1, "t", tmp_path / "out"), claim="no-such-claim",
-                    began="", closing=closing)  # fmt: skip
+                    began="", closing=closing, kernel=Kernel())  # fmt: skip
 
 
 async def test_a_notice_before_the_word_to_start_is_sent_after_it(tmp_path: Path) -> None:
@@ -105,3 +113,69 @@ async def test_many_senders_at_once_keep_their_order(tmp_path: Path) -> None:
         group.cancel_scope.cancel()
 
     assert heard == [*(SendSignal(number, once=False) for number in numbers), KillTree()]
+
+
+async def test_a_frozen_training_is_woken_for_its_notice(tmp_path: Path) -> None:
+    """SIGTERM waits for as long as a process is stopped, and so would the save."""
+    shims = Shims(tmp_path / "s.sock")
+    subject = training(tmp_path)
+    it = subprocess.Popen(["sleep", "600"])  # noqa: TID251, ASYNC220
+    async with anyio.create_task_group() as group:
+        await group.start(shims.run)
+        link, shim = await connected(shims)
+        group.start_soon(subject.run, link, Order({}, 1.0, tmp_path / "exit"))
+        assert isinstance(await shim.hear(), Go)
+        await shim.say(b'{"say":"started","pid":%d}' % it.pid)
+        await within(lambda: subject.pid is not None)
+        it.send_signal(signal.SIGSTOP)
+        await anyio.to_thread.run_sync(
+            wait_until, "it is stopped", lambda: tree.state_of(it.pid) == "T", 20
+        )
+        await subject.look()
+        assert subject.frozen
+
+        subject.preempt(signal.SIGTERM, 60.0)
+
+        assert await shim.hear() == SendSignal(signal.SIGTERM, once=True)
+        assert await shim.hear() == SendSignal(signal.SIGCONT, once=True)
+        it.send_signal(signal.SIGCONT)
+        await anyio.to_thread.run_sync(
+            wait_until, "it goes on", lambda: tree.state_of(it.pid) == "S", 20
+        )
+        await subject.look()
+        assert [subject.frozen] == [False]
+        await shim.say(b'{"say":"tree_gone","killed":0}')
+        await within(lambda: subject._gone)
+        await shim.close()
+        group.cancel_scope.cancel()
+    it.kill()
+    it.wait()
+
+
+async def test_a_slot_is_dirty_while_a_process_of_it_cannot_be_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "STUCK_SECONDS", 0.3)
+    with frozen_file_system(tmp_path) as thaw:
+        async with node(tmp_path) as here:
+            shim = await here.train(0, "r1")
+            env = os.environ | {tree.CLAIM_VARIABLE: shim.training.claim}
+            write = ["touch", str(tmp_path / "mount/file")]
+            async with await anyio.open_process(write, env=env) as writer:
+                await anyio.to_thread.run_sync(
+                    wait_until, "it hangs", lambda: tree.state_of(writer.pid) == "D", 20
+                )
+                await shim.stream.aclose()
+                slot = here.pool.slots[0]
+                await within(lambda: slot.view_state() is SlotState.DIRTY)
+                assert shim.training.stuck == [writer.pid]
+                here.pool.exit_code = 0
+                assert here.pool._finished() == 0, "the end does not wait for it"
+                await anyio.to_thread.run_sync(thaw)
+                await within(lambda: not shim.training.stuck)
+
+
+async def within(true: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        while not true():  # noqa: ASYNC110 - several things wake it
+            await anyio.sleep(0.02)

@@ -1,0 +1,131 @@
+"""What the kernel keeps for trainings: their control groups, and its count of OOM kills.
+
+Owns one control group (version 2) for each training, below the one that was delegated to the
+daemon; without delegation there are none, and everything works by other means. systemd marks a
+delegated group with the extended attribute `user.delegate` (CGROUP_DELEGATION.md of systemd); with
+`DelegateSubgroup=` the daemon itself is one level below it. Nothing else on the machine is touched.
+"""
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+class Kernel:
+    """All methods but the constructor read or write files of the kernel: call them in a thread."""
+
+    def __init__(self, root: Path | None = None, proc: Path = PROC) -> None:
+        self.root = root
+        """The delegated control group, if there is one."""
+        self._proc = proc
+        self._before = self._latest = self._node_oom_kills()
+
+    def enclose(self, claim: str) -> str:
+        """Make the control group of a training; its path, or "" where none can be made."""
+        if self.root is None:
+            return ""
+        group = self._group(self.root, claim)
+        try:
+            group.mkdir(exist_ok=True)
+        except OSError:  # it can do without
+            return ""
+        return str(group)
+
+    def members(self, claim: str) -> list[int]:
+        """Processes in a training's control group; zombies are not listed."""
+        if self.root is None:
+            return []
+        file = self._group(self.root, claim) / "cgroup.procs"
+        with suppress(OSError):
+            return [int(pid) for pid in file.read_text(encoding="ascii").split()]
+        return []
+
+    def kill(self, claim: str) -> None:
+        """SIGKILL everything in a training's control group in one step, forks included."""
+        if self.root is not None:
+            with suppress(OSError):
+                (self._group(self.root, claim) / "cgroup.kill").write_text("1")
+
+    def release(self, claim: str) -> None:
+        """Remove the control group of a training that is gone."""
+        if self.root is not None:
+            with suppress(OSError):
+                self._group(self.root, claim).rmdir()
+
+    def out_of_memory(self, claim: str, signum: int | None) -> bool:
+        """True when the kernel took a process of this training to get memory back.
+
+        Exact where the control group counts (memory controller). Else the count of the whole node
+        must have grown within the last two samples, and the main process have died by SIGKILL.
+        """
+        exact = self._group_oom_kills(claim)
+        if exact is not None:
+            return exact > 0
+        return signum == signal.SIGKILL and self._node_oom_kills() > self._before
+
+    def sample(self) -> None:
+        """Note the node's count; called every few seconds, so that old kills prove nothing."""
+        self._before, self._latest = self._latest, self._node_oom_kills()
+
+    def _group_oom_kills(self, claim: str) -> int | None:
+        if self.root is None:
+            return None
+        with suppress(OSError):
+            return _counter(self._group(self.root, claim) / "memory.events", "oom_kill")
+        return None
+
+    def _node_oom_kills(self) -> int:
+        with suppress(OSError):
+            return _counter(self._proc / "vmstat", "oom_kill") or 0
+        return 0
+
+    @staticmethod
+    def _group(root: Path, claim: str) -> Path:
+        return root / f"run-{claim}"
+
+
+def _counter(file: Path, name: str) -> int | None:
+    """A line `NAME NUMBER` of a file of the kernel (cgroup-v2.rst, proc(5))."""
+    for line in file.read_text(encoding="ascii").splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return None
+
+
+def delegated_group(proc: Path = PROC) -> Path | None:
+    """The control group that is ours to divide, or None."""
+    own = _own_group(proc)
+    if own is None:
+        return None
+    for group in (own, own.parent):
+        if _is_delegated(group):
+            if group != own:
+                # A group that holds processes may not have controllers below it, so this needs
+                # DelegateSubgroup=. Without it only the count of the whole node is known.
+                with suppress(OSError):
+                    (group / "cgroup.subtree_control").write_text("+memory")
+            return group
+    return None
+
+
+def _own_group(proc: Path) -> Path | None:
+    try:
+        mounts = (proc / "self/mountinfo").read_text(encoding="utf-8").splitlines()
+        groups = (proc / "self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    # proc_pid_mountinfo(5): the mount point is field 5, the type follows a lone hyphen.
+    points = [line.split()[4] for line in mounts if " - cgroup2 " in line]
+    paths = [line.removeprefix("0::") for line in groups if line.startswith("0::")]
+    return Path(points[0]) / paths[0].lstrip("/") if points and paths else None
+
+
+def _is_delegated(group: Path) -> bool:
+    try:
+        return os.getxattr(group, "user.delegate") == b"1" and os.access(group, os.W_OK)
+    except OSError:
+        return False
