@@ -1,73 +1,40 @@
-"""The composition root: builds the parts, starts them in order, ends them in the opposite order.
+"""The life of one daemon: the parts are started in order and ended in the opposite order.
 
-Owns who knows whom. Services get each other as callables here and nowhere else.
+Owns the order. Who knows whom is said in `parts`, what each part is told in `settings`.
 """
 
 import os
 import socket
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 import structlog
+from anyio.abc import TaskGroup
 
 from coordinator import __version__, control
 from coordinator.config import Config
-from coordinator.config.model import GRACEFUL_SIGNALS
 from coordinator.config.state_dir import CONTROL_SOCKET, default_state_dir
-from coordinator.core.lease import HolderState
-from coordinator.core.model import Outcome
-from coordinator.core.rescue import Policy
-from coordinator.core.signals import signal_number
 from coordinator.daemon.notify import STARTED, feed_watchdog, notify
+from coordinator.daemon.parts import Parts, build
 from coordinator.daemon.preflight import Findings, preflight
+from coordinator.daemon.settings import Setup, graceful_signals
 from coordinator.daemon.state import StateDir, claim_state_dir
 from coordinator.errors import CoordinatorError
-from coordinator.gateway import Gateway
-from coordinator.gpu import assign
-from coordinator.leases import (
-    Journal,
-    JournalEntry,
-    Lease,
-    LeaseKeeper,
-    Leases,
-    LeaseSettings,
-    NoLeases,
-    redacted_url,
-)
 from coordinator.notices import watch_signals
-from coordinator.process.kernel import Kernel, delegated_group
 from coordinator.process.tree import become_subreaper
 from coordinator.redis_server import embedded_redis
-from coordinator.supervisor.agents import Agents, AgentSettings, prune_outputs
-from coordinator.supervisor.claims import Claims
 from coordinator.supervisor.commands import Commands
-from coordinator.supervisor.endings import Endings
-from coordinator.supervisor.history import History
-from coordinator.supervisor.level import Level
 from coordinator.supervisor.outputs import Outputs
-from coordinator.supervisor.pool import PREEMPTED_EXIT_CODE, Pool, PoolSettings
-from coordinator.supervisor.rescues import Rescues
-from coordinator.supervisor.shims import Shims
-from coordinator.supervisor.slot import Services, SlotSettings, training_environment
-from coordinator.supervisor.stays import Stay, StayFiles
-from coordinator.supervisor.sweep import SweepWatch
-from coordinator.supervisor.undelivered import load_undelivered, save_undelivered, train_command
-from coordinator.supervisor.views import Names, Views
+from coordinator.supervisor.pool import PREEMPTED_EXIT_CODE, Pool
+from coordinator.supervisor.undelivered import save_undelivered
 from coordinator.telemetry import Telemetry, configure
 
 log = structlog.get_logger()
 
-SHIM = Path(__file__).parent.parent / "shim.py"
 CLOSE_SECONDS = 5.0
 """For the last releases to Redis; the journal keeps what is not answered."""
-NOT_FOR_AGENTS = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS",
-                            "LISTEN_PID", "LISTEN_FDNAMES"})  # fmt: skip
-"""systemd's word to us alone; sd_notify(3) and sd_listen_fds(3) say to take them away."""
-SHIM_VARIABLE = "COORDINATOR_RUN_SHIM"
 
 
 async def run_daemon(config: Config, environ: Mapping[str, str]) -> int:
@@ -122,8 +89,7 @@ class _Daemon:
         self.telemetry = telemetry
         self.pool: Pool | None = None
         self._preparing = anyio.CancelScope()
-        self._signals = {name: name for name in GRACEFUL_SIGNALS} | config.preemption.signals
-        """Those that are not named are notices too, and passed on as they are."""
+        self._signals = graceful_signals(config)
 
     async def run(self) -> int:
         """From the first question to the last release."""
@@ -155,173 +121,43 @@ class _Daemon:
         return await stack.enter_async_context(embedded_redis(self.state.root))
 
     async def _work(self, findings: Findings, url: str) -> int:
-        changed = Level()
-        leases = self._leases(findings, url)
-        history = History(self.state.history)
-        await anyio.to_thread.run_sync(history.load)
-        await anyio.to_thread.run_sync(prune_outputs, self.state.outputs)
-        files = StayFiles(self.state.stays, self.state.exits)
-        stays = await anyio.to_thread.run_sync(files.load)
-        claimed = await self._claimed_only(stays)
-        leases.adopt([stay.token for stay in stays],
-                     {entry.token: Outcome.LOST_CLAIM for entry in claimed})  # fmt: skip
-        sweep = SweepWatch(findings.account, findings.sweep, findings.sweep_state, changed)
-        rescues = Rescues(
-            self._policy(),
-            leases,
-            findings.account,
-            findings.sweep,
-            patience_seconds=self.config.redis.ttl_seconds + self.config.redis.grace_seconds + 5,
-        )
-        endings = Endings(
-            node=self.node,
-            sweep=findings.sweep,
-            account=findings.account,
-            leases=leases,
-            history=history,
-            stays=files,
-            rescues=rescues,
-            changed=changed,
-        )
-        agents = Agents(self._agent_settings(findings), changed, sweep.ended)
-        claims = Claims(self.config.sweep.poll_seconds, rescues.next, sweep.ended, agents.discard)
-        for entry in claimed:
-            claims.put_back(train_command(entry.claim))
-        for command in await load_undelivered(self.state.undelivered):
-            claims.put_back(command)
-        shims = Shims(self.state.shim_socket)
-        kernel = Kernel(await anyio.to_thread.run_sync(delegated_group))
-        services = Services(agents, claims, shims, leases, changed, endings.begin, kernel)
-        gateway = Gateway(findings.login.base_url, findings.session, agents,
-                          [sys.executable, "-I", "-S", str(SHIM)])  # fmt: skip
-        agents.address = gateway.address
-        pool = Pool(
-            settings=self._pool_settings(findings),
-            slot_settings=self._slot_settings(findings, files),
-            services=services,
-            sweep=sweep,
-            endings=endings,
-            rescues=rescues,
-        )
-        pool.adopt(stays)
-        self.pool = pool
-        views = Views(self._names(findings, url), pool, history)
-        leases.describe(views.facts)
+        """Build the parts, run them, and end them in order."""
+        parts = await build(Setup(self.config, self.environ, self.state, self.node, findings, url))
+        self.pool = parts.pool
         async with anyio.create_task_group() as group:
-            endings.group = group
-            endings.linger = lambda training: group.start_soon(agents.end_lingering, training.agent)
-            socket_path = Path(self.config.control.socket or self.state.root / CONTROL_SOCKET)
-            await group.start(
-                control.serve, socket_path, Commands(pool, views).handle, self.telemetry,
-                Outputs(pool).read, self.config.control.group or None,
-            )  # fmt: skip
-            await group.start(gateway.run)
-            await group.start(shims.run)
-            group.start_soon(leases.run)
-            group.start_soon(sweep.run)
-            group.start_soon(feed_watchdog)
+            await self._start(parts, group)
             notify(STARTED)
-            code = await pool.run()
+            code = await parts.pool.run()
             notify("STOPPING=1")
-            left = [c for c in claims.take_undelivered() if not await rescues.hand_over(c.run_id)]
-            await save_undelivered(self.state.undelivered, left)
-            await leases.close(CLOSE_SECONDS)
+            await self._hand_on(parts)
+            await parts.leases.close(CLOSE_SECONDS)
             group.cancel_scope.cancel()
-        if agents.fatal is not None:
-            raise AgentsFailError(agents.fatal)
+        if parts.agents.fatal is not None:
+            raise AgentsFailError(parts.agents.fatal)
         return code
 
-    async def _claimed_only(self, stays: Sequence[Stay]) -> list[JournalEntry]:
-        """Runs that the last daemon claimed and never started: the server waits for them."""
-        started = {stay.token for stay in stays}
-        entries, _ = await anyio.to_thread.run_sync(Journal(self.state.journal).load)
-        return [e for e in entries if e.token not in started and e.state != "releasing"]
-
-    # --- settings -----------------------------------------------------------------------------
-    def _leases(self, findings: Findings, url: str) -> Leases:
-        if url == "off":
-            return NoLeases(self.node)
-        redis = self.config.redis
-        settings = LeaseSettings(
-            ttl_seconds=redis.ttl_seconds,
-            renew_seconds=redis.renew_seconds,
-            grace_seconds=redis.grace_seconds,
-            handoff_seconds=redis.handoff_seconds,
-            race_window_seconds=redis.race_window_seconds,
-            on_lease_loss=redis.on_lease_loss,
-            timeout_seconds=redis.timeout_seconds,
-            stop_budget_seconds=redis.stop_budget_seconds,
+    async def _start(self, parts: Parts, group: TaskGroup) -> None:
+        """Start what the pool needs; each is ready when the next one starts."""
+        parts.endings.group = group
+        parts.endings.linger = lambda training: group.start_soon(
+            parts.agents.end_lingering, training.agent
         )
-        return LeaseKeeper(url, findings.sweep, self.node, settings, self.state.journal,
-                           self._on_fenced, self._on_stop,
-                           shared=self.config.redis.url != "embedded")  # fmt: skip
+        socket_path = Path(self.config.control.socket or self.state.root / CONTROL_SOCKET)
+        await group.start(
+            control.serve, socket_path, Commands(parts.pool, parts.views).handle, self.telemetry,
+            Outputs(parts.pool).read, self.config.control.group or None,
+        )  # fmt: skip
+        await group.start(parts.gateway.run)
+        await group.start(parts.shims.run)
+        group.start_soon(parts.leases.run)
+        group.start_soon(parts.sweep.run)
+        group.start_soon(feed_watchdog)
 
-    async def _on_fenced(self, lease: Lease) -> None:
-        for training in self.pool.trainings if self.pool else []:
-            if training.lease.token == lease.token:
-                log.error("run_fenced", slot=training.slot, run_id=lease.run_id)
-                training.fence()
-
-    async def _on_stop(self, lease: Lease, state: HolderState) -> None:
-        pool = self.pool
-        for training in pool.trainings if pool else []:
-            if pool and training.lease.token == lease.token:
-                log.warning("lease_given_up", slot=training.slot, run_id=lease.run_id, state=state)
-                training.preempt(
-                    pool.settings.preempt_signal, self.config.redis.stop_budget_seconds
-                )
-
-    def _policy(self) -> Policy:
-        rescue = self.config.rescue
-        return Policy(rescue.enabled, frozenset(rescue.on), rescue.max_attempts,
-                      rescue.backoff_seconds)  # fmt: skip
-
-    def _agent_settings(self, findings: Findings) -> AgentSettings:
-        env = {name: value for name, value in self.environ.items() if name not in NOT_FOR_AGENTS}
-        env |= {"WANDB_API_KEY": findings.login.api_key,
-                SHIM_VARIABLE: str(self.state.shim_socket)}  # fmt: skip
-        return AgentSettings(findings.command, findings.sweep, env, findings.workdir,
-                             self.state.outputs)  # fmt: skip
-
-    def _pool_settings(self, findings: Findings) -> PoolSettings:
-        preemption = self.config.preemption
-        return PoolSettings(
-            slots=findings.slots,
-            warm_agents=self.config.pool.warm_agents,
-            until_done=self.config.until_done,
-            grace_seconds=preemption.grace_seconds,
-            storm_seconds=preemption.storm_seconds,
-            preempt_signal=signal_number(self._signals["SIGTERM"]),
-        )
-
-    def _slot_settings(self, findings: Findings, files: StayFiles) -> SlotSettings:
-        pool = self.config.pool
-        # What the agent was given only to reach us is taken back before the training starts.
-        back: dict[str, str | None] = {"WANDB_BASE_URL": self.environ.get("WANDB_BASE_URL")}
-        if not findings.login.key_from_environment:
-            back["WANDB_API_KEY"] = None
-
-        def gpus(slot: int) -> list[str]:
-            return assign(findings.gpus, slot, pool.gpus_per_slot)
-
-        return SlotSettings(
-            start_seconds=pool.start_seconds,
-            linger_seconds=pool.linger_seconds,
-            poll_seconds=self.config.sweep.poll_seconds,
-            stays=files,
-            environment=training_environment(back, self.config.sweep.resume, gpus),
-        )
-
-    def _names(self, findings: Findings, url: str) -> Names:
-        return Names(
-            node=self.node,
-            sweep=str(findings.sweep),
-            redis_url=redacted_url(url) if url != "off" else url,
-            embedded=self.config.redis.url == "embedded",
-            upstream=findings.login.base_url,
-            gpus=findings.gpus,
-            gpus_per_slot=self.config.pool.gpus_per_slot,
-        )
+    async def _hand_on(self, parts: Parts) -> None:
+        """Give commands that were fetched and not started to others, or keep them on disk."""
+        commands = parts.claims.take_undelivered()
+        left = [c for c in commands if not await parts.rescues.hand_over(c.run_id)]
+        await save_undelivered(self.state.undelivered, left)
 
 
 class InternalError(CoordinatorError):

@@ -1,0 +1,156 @@
+"""The parts of one daemon, built and introduced to each other.
+
+Owns who knows whom: services get each other as callables here and nowhere else. Starts nothing.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+import structlog
+
+from coordinator.core.lease import HolderState
+from coordinator.core.model import Outcome
+from coordinator.core.wire import TrainCommand
+from coordinator.daemon.settings import Setup
+from coordinator.daemon.state import StateDir
+from coordinator.gateway import Gateway
+from coordinator.leases import Journal, JournalEntry, Lease, LeaseKeeper, Leases, NoLeases
+from coordinator.process.kernel import Kernel, delegated_group
+from coordinator.supervisor.agents import Agents, prune_outputs
+from coordinator.supervisor.claims import Claims
+from coordinator.supervisor.endings import Endings
+from coordinator.supervisor.history import History
+from coordinator.supervisor.level import Level
+from coordinator.supervisor.pool import Pool
+from coordinator.supervisor.rescues import Rescues
+from coordinator.supervisor.shims import Shims
+from coordinator.supervisor.slot import Services
+from coordinator.supervisor.stays import Stay, StayFiles
+from coordinator.supervisor.sweep import SweepWatch
+from coordinator.supervisor.training import Training
+from coordinator.supervisor.undelivered import load_undelivered, train_command
+from coordinator.supervisor.views import Views
+
+log = structlog.get_logger()
+
+SHIM = Path(__file__).parent.parent / "shim.py"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """What earlier daemons of this node have left in the state directory."""
+
+    history: History
+    stays: list[Stay]
+    claimed: list[JournalEntry]
+    """Runs that were claimed and never started: the server waits for them."""
+    undelivered: list[TrainCommand]
+    cgroup: Path | None
+    """Delegated to us; earlier daemons may have made groups in it."""
+
+
+async def read_left_behind(state: StateDir, files: StayFiles) -> LeftBehind:
+    """Read it all; old output files are deleted on the way."""
+    history = History(state.history)
+    await anyio.to_thread.run_sync(history.load)
+    await anyio.to_thread.run_sync(prune_outputs, state.outputs)
+    stays = await anyio.to_thread.run_sync(files.load)
+    entries, _ = await anyio.to_thread.run_sync(Journal(state.journal).load)
+    started = {stay.token for stay in stays}
+    claimed = [e for e in entries if e.token not in started and e.state != "releasing"]
+    undelivered = await load_undelivered(state.undelivered)
+    cgroup = await anyio.to_thread.run_sync(delegated_group)
+    return LeftBehind(history, stays, claimed, undelivered, cgroup)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything that runs, or is asked, while the daemon lives."""
+
+    pool: Pool
+    leases: Leases
+    sweep: SweepWatch
+    agents: Agents
+    claims: Claims
+    rescues: Rescues
+    endings: Endings
+    shims: Shims
+    gateway: Gateway
+    views: Views
+
+
+async def build(setup: Setup) -> Parts:
+    """Read what is on disk and build everything; raises CoordinatorError for a bad Redis URL."""
+    files = StayFiles(setup.state.stays, setup.state.exits)
+    left = await read_left_behind(setup.state, files)
+    pools: list[Pool] = []
+    leases = _leases(setup, lambda: [training for pool in pools for training in pool.trainings])
+    leases.adopt([stay.token for stay in left.stays],
+                 {entry.token: Outcome.LOST_CLAIM for entry in left.claimed})  # fmt: skip
+    parts = _connect(setup, files, left, leases)
+    pools.append(parts.pool)
+    parts.pool.adopt(left.stays)
+    for command in [*(train_command(entry.claim) for entry in left.claimed), *left.undelivered]:
+        parts.claims.put_back(command)
+    leases.describe(parts.views.facts)
+    return parts
+
+
+def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -> Parts:
+    findings = setup.findings
+    changed = Level()
+    sweep = SweepWatch(findings.account, findings.sweep, findings.sweep_state, changed)
+    rescues = Rescues(setup.rescue_policy(), leases, findings.account, findings.sweep,
+                      patience_seconds=setup.rescue_patience_seconds())  # fmt: skip
+    endings = Endings(
+        node=setup.node,
+        sweep=findings.sweep,
+        account=findings.account,
+        leases=leases,
+        history=left.history,
+        stays=files,
+        rescues=rescues,
+        changed=changed,
+    )
+    agents = Agents(setup.agent_settings(), changed, sweep.ended)
+    claims = Claims(setup.config.sweep.poll_seconds, rescues.next, sweep.ended, agents.discard)
+    shims = Shims(setup.state.shim_socket)
+    kernel = Kernel(left.cgroup)
+    gateway = Gateway(findings.login.base_url, findings.session, agents,
+                      [sys.executable, "-I", "-S", str(SHIM)])  # fmt: skip
+    agents.address = gateway.address
+    pool = Pool(
+        settings=setup.pool_settings(),
+        slot_settings=setup.slot_settings(files),
+        services=Services(agents, claims, shims, leases, changed, endings.begin, kernel),
+        sweep=sweep,
+        endings=endings,
+        rescues=rescues,
+    )
+    views = Views(setup.names(), pool, left.history)
+    return Parts(pool, leases, sweep, agents, claims, rescues, endings, shims, gateway, views)
+
+
+def _leases(setup: Setup, trainings: Callable[[], list[Training]]) -> Leases:
+    if setup.redis_url == "off":
+        return NoLeases(setup.node)
+    budget_seconds = setup.config.redis.stop_budget_seconds
+
+    async def fence(lease: Lease) -> None:
+        for training in trainings():
+            if training.lease.token == lease.token:
+                log.error("run_fenced", slot=training.slot, run_id=lease.run_id)
+                training.fence()
+
+    async def give_up(lease: Lease, state: HolderState) -> None:
+        for training in trainings():
+            if training.lease.token == lease.token:
+                log.warning("lease_given_up", slot=training.slot, run_id=lease.run_id, state=state)
+                training.preempt(setup.preempt_signal(), budget_seconds)
+
+    return LeaseKeeper(setup.redis_url, setup.findings.sweep, setup.node, setup.lease_settings(),
+                       setup.state.journal, fence, give_up,
+                       shared=setup.config.redis.url != "embedded")  # fmt: skip

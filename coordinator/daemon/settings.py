@@ -1,0 +1,128 @@
+"""What each part needs to know of the configuration, the preflight and the environment.
+
+Owns the translation only. Reads no file, starts nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordinator.config import Config
+from coordinator.config.model import GRACEFUL_SIGNALS
+from coordinator.core.lease import LeaseSettings
+from coordinator.core.rescue import Policy
+from coordinator.core.signals import signal_number
+from coordinator.daemon.preflight import Findings
+from coordinator.daemon.state import StateDir
+from coordinator.gpu import assign
+from coordinator.leases import redacted_url
+from coordinator.supervisor.agents import AgentSettings
+from coordinator.supervisor.pool import PoolSettings
+from coordinator.supervisor.slot import SlotSettings, training_environment
+from coordinator.supervisor.stays import StayFiles
+from coordinator.supervisor.views import Names
+
+NOT_FOR_AGENTS = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS",
+                            "LISTEN_PID", "LISTEN_FDNAMES"})  # fmt: skip
+"""systemd's word to us alone; sd_notify(3) and sd_listen_fds(3) say to take them away."""
+SHIM_VARIABLE = "COORDINATOR_RUN_SHIM"
+
+
+def graceful_signals(config: Config) -> dict[str, str]:
+    """Name of the signal that comes in to the one that trainings get."""
+    return {name: name for name in GRACEFUL_SIGNALS} | config.preemption.signals
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """All that is known before the parts are built."""
+
+    config: Config
+    environ: Mapping[str, str]
+    """The daemon's own, with `[sweep] env` added."""
+    state: StateDir
+    node: str
+    findings: Findings
+    redis_url: str
+    """Of the server in use: the embedded one has an address of its own; "off": none."""
+
+    def lease_settings(self) -> LeaseSettings:
+        """Raises ConfigError for numbers that do not fit each other."""
+        redis = self.config.redis
+        return LeaseSettings(
+            ttl_seconds=redis.ttl_seconds,
+            renew_seconds=redis.renew_seconds,
+            grace_seconds=redis.grace_seconds,
+            handoff_seconds=redis.handoff_seconds,
+            race_window_seconds=redis.race_window_seconds,
+            on_lease_loss=redis.on_lease_loss,
+            timeout_seconds=redis.timeout_seconds,
+            stop_budget_seconds=redis.stop_budget_seconds,
+        )
+
+    def rescue_policy(self) -> Policy:
+        """Which runs are trained again."""
+        rescue = self.config.rescue
+        return Policy(rescue.enabled, frozenset(rescue.on), rescue.max_attempts,
+                      rescue.backoff_seconds)  # fmt: skip
+
+    def rescue_patience_seconds(self) -> float:
+        """After that a lease of a dead node has come into the rescue queue."""
+        redis = self.config.redis
+        return redis.ttl_seconds + redis.grace_seconds + 5
+
+    def agent_settings(self) -> AgentSettings:
+        """How agents are started."""
+        findings = self.findings
+        env = {name: value for name, value in self.environ.items() if name not in NOT_FOR_AGENTS}
+        env |= {"WANDB_API_KEY": findings.login.api_key,
+                SHIM_VARIABLE: str(self.state.shim_socket)}  # fmt: skip
+        return AgentSettings(findings.command, findings.sweep, env, findings.workdir,
+                             self.state.outputs)  # fmt: skip
+
+    def pool_settings(self) -> PoolSettings:
+        """What the node wants to be."""
+        preemption = self.config.preemption
+        return PoolSettings(
+            slots=self.findings.slots,
+            warm_agents=self.config.pool.warm_agents,
+            until_done=self.config.until_done,
+            grace_seconds=preemption.grace_seconds,
+            storm_seconds=preemption.storm_seconds,
+            preempt_signal=self.preempt_signal(),
+        )
+
+    def preempt_signal(self) -> int:
+        """What trainings get when nobody has named a signal."""
+        return signal_number(graceful_signals(self.config)["SIGTERM"])
+
+    def slot_settings(self, files: StayFiles) -> SlotSettings:
+        """What all slots share."""
+        pool, findings = self.config.pool, self.findings
+        # What the agent was given only to reach us is taken back before the training starts.
+        back: dict[str, str | None] = {"WANDB_BASE_URL": self.environ.get("WANDB_BASE_URL")}
+        if not findings.login.key_from_environment:
+            back["WANDB_API_KEY"] = None
+
+        def gpus(slot: int) -> list[str]:
+            return assign(findings.gpus, slot, pool.gpus_per_slot)
+
+        return SlotSettings(
+            start_seconds=pool.start_seconds,
+            linger_seconds=pool.linger_seconds,
+            poll_seconds=self.config.sweep.poll_seconds,
+            stays=files,
+            environment=training_environment(back, self.config.sweep.resume, gpus),
+        )
+
+    def names(self) -> Names:
+        """What people are shown and does not change."""
+        url, findings = self.redis_url, self.findings
+        return Names(
+            node=self.node,
+            sweep=str(findings.sweep),
+            redis_url=redacted_url(url) if url != "off" else url,
+            embedded=self.config.redis.url == "embedded",
+            upstream=findings.login.base_url,
+            gpus=findings.gpus,
+            gpus_per_slot=self.config.pool.gpus_per_slot,
+        )
