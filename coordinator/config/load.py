@@ -14,6 +14,7 @@ from typing import Any, get_origin
 import msgspec
 
 from coordinator.config.model import GRACEFUL_SIGNALS, Config, Section
+from coordinator.core.cloud import Cloud
 from coordinator.core.model import SweepPath
 from coordinator.core.signals import signal_number
 from coordinator.errors import ConfigError
@@ -75,6 +76,7 @@ FLAGS = {
     "state_dir": "--state-dir",
     "node": "--node",
     "until_done": "--until-done",
+    "rank_gate": "--rank-gate",
 }
 """Keys with a flag of their own; `--set SECTION.KEY=VALUE` sets any other."""
 
@@ -168,6 +170,8 @@ def _check(config: Config, sources: Mapping[str, str]) -> None:
             ) from error
     for name, mapped in config.preemption.signals.items():
         _check_signal(name, mapped, where("preemption.signals"))
+    for cloud, url in config.preemption.endpoints.items():
+        _check_endpoint(cloud, url, where("preemption.endpoints"))
 
 
 def _check_signal(name: str, mapped: str, where: str) -> None:
@@ -177,3 +181,10 @@ def _check_signal(name: str, mapped: str, where: str) -> None:
         signal_number(mapped)
     except ValueError as error:
         raise ConfigError(where, str(error)) from error
+
+
+def _check_endpoint(cloud: str, url: str, where: str) -> None:
+    if cloud not in set(Cloud):
+        raise ConfigError(where, f"{cloud!r} is no cloud; use {', '.join(Cloud)}")
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(where, f"{url!r} is no http:// or https:// address")

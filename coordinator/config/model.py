@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from coordinator.core.cloud import Cloud, Response
 from coordinator.core.model import Outcome
+from coordinator.core.rank import RankGate
 from coordinator.core.rescue import RESCUED_BY_DEFAULT
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -85,6 +87,14 @@ class Preemption(Section, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Time between the graceful signal and SIGKILL to the whole tree."""
     storm_seconds: NotNegative = 2.0
     """Notices this close together count as one (SLURM and systemd send several)."""
+    notices: list[Cloud] = []
+    """Clouds whose metadata service is watched; signals are notices always."""
+    on_risk: Response = Response.DRAIN
+    """What is done when a cloud says that it may take the machine, but not when."""
+    acknowledge: bool = False
+    """Tell Azure to go on as soon as nothing runs here any more."""
+    endpoints: dict[str, str] = {}
+    """Cloud to the address of its metadata service, where it is not the usual one."""
 
 
 class Rescue(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -130,6 +140,8 @@ class Config(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where state, logs and sockets live; empty: see docs/configuration.md."""
     until_done: bool = False
     """Exit 0 once the sweep has no more work and every slot is idle."""
+    rank_gate: RankGate = RankGate.OFF
+    """Under srun: which of its tasks work; the others exit 0 at once."""
     sweep: Sweep = Sweep()
     pool: Pool = Pool()
     redis: Redis = Redis()

@@ -34,6 +34,8 @@ class Ending:
     """The kernel's out-of-memory killer took a process of the tree."""
     server_state: str | None = None
     """What the server shows for the run after its end, in upper case; None: not known."""
+    moved_on: bool = False
+    """A later claim has the run's lease."""
 
     @property
     def succeeded(self) -> bool:
@@ -41,16 +43,18 @@ class Ending:
         return self.exit_code == 0
 
     @property
-    def requeued(self) -> bool:
-        """The server has put the run into its queue.
+    def may_have_moved_on(self) -> bool:
+        """The server shows a life that is not over: this one, unreported, or already the next.
 
-        It shows PREEMPTED or, when another agent was quicker than our question, a state of a life
-        that is not over: a process that ended by its own exit code has reported its end, so that
-        is not the old life.
+        Who signals every process of a job (SLURM does) ends the SDK's service before the training
+        can report its end through it.
         """
-        lives_again = self.server_state is not None and self.server_state not in OVER
-        reported = self.preempted and self.exit_code is not None
-        return self.server_state == "PREEMPTED" or (reported and lives_again)
+        return self.server_state not in OVER | {None, "PREEMPTED"}
+
+    @property
+    def requeued(self) -> bool:
+        """The server has put the run into its queue, or has handed it out from there already."""
+        return self.server_state == "PREEMPTED" or (self.may_have_moved_on and self.moved_on)
 
 
 Rule = tuple[str, Callable[[Ending], bool], Outcome]

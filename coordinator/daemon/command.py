@@ -10,6 +10,7 @@ import click
 
 from coordinator import __version__
 from coordinator.config import FLAGS, load
+from coordinator.core.rank import gated
 from coordinator.errors import CoordinatorError
 
 EPILOG = """\b
@@ -41,6 +42,7 @@ Exit codes: 0 the sweep has no more work (--until-done) or `coordinatorctl stop`
 @click.option("--node", metavar="NAME", help="Name of this node; default: the host name.")
 @click.option("--workdir", metavar="DIR", help="Where agents and trainings run.")
 @click.option("--until-done", is_flag=True, default=None, help="Exit when the sweep is done.")
+@click.option("--rank-gate", metavar="node|job|off", help="Under srun: which of its tasks work.")
 @click.option(
     "--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other key."
 )
@@ -57,7 +59,11 @@ def coordinatord(config: Path | None, settings: tuple[str, ...], **named: Any) -
             raise click.UsageError(f"--set {setting}: use SECTION.KEY=VALUE")
         flags[key] = value
     file = config or (Path(name) if (name := os.environ.get("COORDINATOR_CONFIG")) else None)
-    sys.exit(anyio.run(run_daemon, load(file, os.environ, flags), dict(os.environ)))
+    loaded = load(file, os.environ, flags)
+    if (reason := gated(loaded.rank_gate, os.environ)) is not None:
+        click.echo(f"coordinatord: {reason}", err=True)
+        sys.exit(0)
+    sys.exit(anyio.run(run_daemon, loaded, dict(os.environ)))
 
 
 def main() -> None:

@@ -22,9 +22,10 @@ from coordinator.daemon.preflight import Findings, preflight
 from coordinator.daemon.settings import Setup, graceful_signals
 from coordinator.daemon.state import StateDir, claim_state_dir
 from coordinator.errors import CoordinatorError
-from coordinator.notices import watch_signals
+from coordinator.notices import watch_clouds, watch_signals
 from coordinator.process.tree import become_subreaper
 from coordinator.redis_server import embedded_redis
+from coordinator.supervisor.cloud import CloudNotices
 from coordinator.supervisor.commands import Commands
 from coordinator.supervisor.outputs import Outputs
 from coordinator.supervisor.pool import PREEMPTED_EXIT_CODE, Pool
@@ -152,6 +153,8 @@ class _Daemon:
         group.start_soon(parts.leases.run)
         group.start_soon(parts.sweep.run)
         group.start_soon(feed_watchdog)
+        heed = CloudNotices(parts.pool, self.config.preemption.on_risk).heed
+        group.start_soon(watch_clouds, self.config.preemption, self.environ, heed)
 
     async def _hand_on(self, parts: Parts) -> None:
         """Give commands that were fetched and not started to others, or keep them on disk."""

@@ -1,5 +1,6 @@
-"""Preemption notices from outside: signals to the daemon."""
+"""Preemption notices from outside: signals to the daemon, and what clouds tell their machines."""
 
+from coordinator.notices.clouds import watch_clouds
 from coordinator.notices.signals import watch_signals
 
-__all__ = ["watch_signals"]
+__all__ = ["watch_clouds", "watch_signals"]

@@ -4,6 +4,7 @@ Owns the release of leases: never before the tree is gone, and at once after it,
 node can go on. The outcome may need the server's view of the run; the slot does not wait for it.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -105,6 +106,8 @@ class Endings:
         if asks_the_server(training.ending(None)):
             server_state = await self._ask(training.run_id)
         ending = training.ending(server_state)
+        if ending.may_have_moved_on:
+            ending = replace(ending, moved_on=await self._moved_on(training))
         outcome, cause = judge(ending)
         log.info("run_ended", slot=training.slot, run_id=training.run_id, outcome=outcome,
                  cause=cause, server_state=server_state, fence=training.lease.fence)  # fmt: skip
@@ -127,6 +130,16 @@ class Endings:
             except CoordinatorError as error:
                 log.warning("run_state_unknown", run_id=run_id, reason=str(error))
         return None
+
+    async def _moved_on(self, training: Training) -> bool:
+        """Whether somebody has claimed the run since; no, if Redis cannot say."""
+        if (operations := self._leases.operations) is None:
+            return False
+        try:
+            known = await operations.show(training.run_id)
+        except CoordinatorError:
+            return False
+        return known is not None and known.fence > training.lease.fence
 
 
 def view_of(training: Training, node: str) -> RunView:

@@ -150,6 +150,11 @@ class Pool:
         log.info("drain_began" if draining else "drain_ended")
         self.services.changed.bump()
 
+    def leave(self) -> None:
+        """Finish what runs and take nothing new, since the machine may go: a batch job ends so."""
+        self._preempted = True
+        self.set_draining(True)
+
     def preempt_all(self, signum: int, grace_seconds: float) -> None:
         """The whole node is to give up its runs: no new ones, a signal, the grace, the end."""
         log.warning("preemption_began", signal=signal_name(signum), grace_seconds=grace_seconds,

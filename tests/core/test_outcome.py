@@ -39,6 +39,7 @@ endings = st.builds(
     killed=st.booleans(),
     cancelled=st.booleans(),
     fenced=st.booleans(),
+    moved_on=st.booleans(),
     oom=st.booleans(),
     server_state=st.none()
     | st.sampled_from(["RUNNING", "PENDING", "PREEMPTED", "PREEMPTING", "FINISHED", "FAILED"])
@@ -109,8 +110,10 @@ def test_an_ending_of_its_own_is_called_what_the_server_makes_of_it(
     ("ending", "server_state", "outcome"),
     [
         pytest.param(Ending(143, None), "PREEMPTED", Outcome.PREEMPTED, id="saved and marked"),
-        pytest.param(Ending(143, None), "RUNNING", Outcome.PREEMPTED, id="resumed already"),
-        pytest.param(Ending(143, None), "PENDING", Outcome.PREEMPTED, id="handed out already"),
+        pytest.param(
+            Ending(143, None, moved_on=True), "RUNNING", Outcome.PREEMPTED, id="resumed already"
+        ),
+        pytest.param(BAD, "RUNNING", Outcome.INTERRUPTED, id="exit that nobody reported"),
         pytest.param(Ending(143, None), "FAILED", Outcome.INTERRUPTED, id="exit without a mark"),
         pytest.param(Ending(143, None), None, Outcome.INTERRUPTED, id="server unreachable"),
         pytest.param(TERMED, "RUNNING", Outcome.INTERRUPTED, id="no handler"),

@@ -192,6 +192,16 @@ async def test_a_preemption_by_the_time_limit_requeues_the_job(tmp_path: Path) -
     assert requeued["argv"] == ["requeue", "4711"]
 
 
+async def test_a_task_of_an_array_requeues_itself_alone(tmp_path: Path) -> None:
+    array = {"SLURM_JOB_ID": "4700", "SLURM_ARRAY_JOB_ID": "4700", "SLURM_ARRAY_TASK_ID": "8"}
+    async with job(tmp_path, env=array, RECORD_EXIT="75") as running:
+        await running.started()
+        running.process.send_signal(signal.SIGUSR1)
+        assert await running.exit_code() == 75
+        (requeued,) = await records(running.scontrol_record)
+    assert requeued["argv"] == ["requeue", "4700_8"]
+
+
 @pytest.mark.parametrize(
     ("notice", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 0), (signal.SIGUSR1, 1), (None, 75)]
 )

@@ -93,6 +93,8 @@ def test_every_word_that_a_key_takes_is_named() -> None:
         "sweep.resume": ("allow", "must", "never", "auto", "off"),
         "redis.on_lease_loss": ("continue", "strict"),
         "events.format": ("auto", "json", "console"),
+        "rank_gate": ("node", "job", "off"),
+        "preemption.on_risk": ("drain", "preempt", "ignore"),
     }
     for key, values in words.items():
         for value in values:
