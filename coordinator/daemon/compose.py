@@ -36,6 +36,8 @@ log = structlog.get_logger()
 
 CLOSE_SECONDS = 5.0
 """For the last releases to Redis; the journal keeps what is not answered."""
+CLOSE_BLIND_SECONDS = 0.5
+"""The same while Redis does not answer: SIGTERM must end us in time all the same."""
 
 
 async def run_daemon(config: Config, environ: Mapping[str, str]) -> int:
@@ -131,7 +133,8 @@ class _Daemon:
             code = await parts.pool.run()
             notify("STOPPING=1")
             await self._hand_on(parts)
-            await parts.leases.close(CLOSE_SECONDS)
+            redis_answers = parts.leases.admits(None)
+            await parts.leases.close(CLOSE_SECONDS if redis_answers else CLOSE_BLIND_SECONDS)
             group.cancel_scope.cancel()
         if parts.agents.fatal is not None:
             raise AgentsFailError(parts.agents.fatal)
@@ -160,6 +163,7 @@ class _Daemon:
         """Give commands that were fetched and not started to others, or keep them on disk."""
         commands = parts.claims.take_undelivered()
         left = [c for c in commands if not await parts.rescues.hand_over(c.run_id)]
+        left += parts.rescues.take_owed()
         await save_undelivered(self.state.undelivered, left)
 
 

@@ -41,6 +41,9 @@ class Leases(Protocol):
         Raises PeerError when the layer is closing.
         """
 
+    def stands(self, token: str) -> bool:
+        """Whether a training may start under it: it may have been lost since it was acquired."""
+
     async def release(self, token: str, outcome: Outcome) -> None:
         """The tree is gone. Returns when answered or after one time-out; retried until answered."""
 

@@ -178,6 +178,8 @@ class Claims:
         answered = self._releaser.push(entry)
         with anyio.move_on_after(self._settings.timeout_seconds):
             await answered.wait()
+        if not answered.is_set():
+            self._sight.doubt()
 
     async def forget(self, token: str) -> None:
         """See `api.Leases.forget`."""

@@ -75,10 +75,17 @@ class Holdings:
 
     def hand_out(self, holding: Holding, now_seconds: float) -> bool:
         """Whether a training may start under it now; from then on its end is told."""
-        standing = holding.state in {HolderState.HELD, HolderState.UNCERTAIN}
-        fresh = now_seconds - holding.sent_seconds < self._settings.ttl_seconds
-        holding.handed_out = standing and fresh
+        holding.handed_out = self._stands(holding, now_seconds)
         return holding.handed_out
+
+    def stands(self, token: str, now_seconds: float) -> bool:
+        """Whether a training may start under it, so far as is known now."""
+        holding = self._by_token.get(token)
+        return holding is not None and self._stands(holding, now_seconds)
+
+    def _stands(self, holding: Holding, now_seconds: float) -> bool:
+        held = holding.state in {HolderState.HELD, HolderState.UNCERTAIN}
+        return held and now_seconds - holding.sent_seconds < self._settings.ttl_seconds
 
     def renewable(self) -> list[Lease]:
         """What the next renewal asks for."""

@@ -181,6 +181,10 @@ class LeaseKeeper:
         await self._ready.wait()
         return await self._claims.acquire(claim)
 
+    def stands(self, token: str) -> bool:
+        """See `api.Leases.stands`."""
+        return self._holdings.stands(token, boottime_seconds())
+
     async def release(self, token: str, outcome: Outcome) -> None:
         """See `api.Leases.release`."""
         await self._claims.release(token, outcome)

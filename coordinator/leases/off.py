@@ -50,6 +50,10 @@ class NoLeases:
         self._held[lease.token] = lease
         return lease
 
+    def stands(self, token: str) -> bool:
+        """As long as it is held."""
+        return token in self._held
+
     async def release(self, token: str, outcome: Outcome) -> None:
         """Forgotten."""
         self._held.pop(token, None)

@@ -121,7 +121,7 @@ class Endings:
             server_state=server_state,
         )
         await self._history.add(view)
-        await self._rescues.consider(training.run_id, outcome)
+        await self._rescues.consider(training.command, outcome)
 
     async def _ask(self, run_id: str) -> str | None:
         with anyio.move_on_after(SERVER_SECONDS):

@@ -312,6 +312,7 @@ class Pool:
         """Look again now and then: the health of Redis changes without telling us."""
         while True:
             await anyio.sleep(TICK_SECONDS)
+            await self._rescues.settle()
             await self._look_for_rescues()
             self.services.changed.bump()
 

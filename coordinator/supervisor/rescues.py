@@ -16,9 +16,6 @@ from coordinator.wandb_account import Account
 
 log = structlog.get_logger()
 
-OFFER_TRIES = 5
-OFFER_PAUSE_SECONDS = 1.0
-
 
 class Rescues:
     """See the module."""
@@ -38,30 +35,52 @@ class Rescues:
         self._leases = leases
         self._account = account
         self._sweep = sweep
+        self._owed: dict[str, tuple[TrainCommand, Outcome]] = {}
+        self._settling = anyio.Lock()
 
-    async def consider(self, run_id: str, outcome: Outcome) -> None:
-        """Offer a run that ended so, if the policy wants it."""
+    async def consider(self, command: TrainCommand, outcome: Outcome) -> None:
+        """Offer a run that ended so, if the policy wants it; it is owed until Redis has it."""
         if not wants(self._policy, outcome):
             return
-        for attempt in range(OFFER_TRIES):
-            try:
-                status = await self._leases.offer(
-                    run_id, self._policy.backoff_seconds, self._policy.max_attempts
-                )
-            except CoordinatorError as error:
-                log.warning("rescue_delayed", run_id=run_id, attempt=attempt + 1, reason=str(error))
-                await anyio.sleep(OFFER_PAUSE_SECONDS)
-                continue
-            if status is OfferStatus.QUEUED:
-                log.info("rescue_queued", run_id=run_id, outcome=outcome)
-            elif status is OfferStatus.EXHAUSTED:
-                log.error("run_given_up", run_id=run_id, outcome=outcome,
-                          attempts=self._policy.max_attempts)  # fmt: skip
-            return
+        self._owed[command.run_id] = (_resume(command), outcome)
+        await self.settle()
+        if command.run_id in self._owed:
+            log.warning("rescue_delayed", run_id=command.run_id, outcome=outcome)
+
+    async def settle(self) -> None:
+        """Offer what is owed, as far as Redis answers."""
+        async with self._settling:
+            for run_id, (_, outcome) in list(self._owed.items()):
+                if not self._redis_answers:
+                    return
+                try:
+                    await self._offer(run_id, outcome)
+                except CoordinatorError:
+                    return
+                self._owed.pop(run_id, None)
+
+    async def _offer(self, run_id: str, outcome: Outcome) -> None:
+        policy = self._policy
+        status = await self._leases.offer(run_id, policy.backoff_seconds, policy.max_attempts)
+        if status is OfferStatus.QUEUED:
+            log.info("rescue_queued", run_id=run_id, outcome=outcome)
+        elif status is OfferStatus.EXHAUSTED:
+            log.error("run_given_up", run_id=run_id, outcome=outcome, attempts=policy.max_attempts)
+
+    def take_owed(self) -> list[TrainCommand]:
+        """What Redis has not taken, for the next daemon of this node."""
+        taken = [command for command, _ in self._owed.values()]
+        self._owed.clear()
+        return taken
+
+    @property
+    def _redis_answers(self) -> bool:
+        """Otherwise each question costs its time-out, which a daemon that ends does not have."""
+        return self._leases.admits(None)
 
     async def hand_over(self, run_id: str) -> bool:
         """Give a run that was claimed and not started to any free node; False if we cannot."""
-        if not self._policy.enabled:
+        if not self._policy.enabled or not self._redis_answers:
             return False
         try:
             return await self._leases.offer(run_id, 0.0, 0) is OfferStatus.QUEUED
@@ -76,9 +95,7 @@ class Rescues:
         if found is None or (found.lost and await self._lives(found)):
             return None
         log.info("rescue_taken", run_id=found.run_id, lost=found.lost)
-        raw = {"type": "resume", "run_id": found.run_id, "program": found.program,
-               "args": found.args}  # fmt: skip
-        return TrainCommand(CommandKind.RESUME, found.run_id, found.program, found.args, raw)
+        return _resume(found)
 
     async def waiting(self, over_seconds: float) -> bool:
         """Whether runs of a sweep that has been over for `over_seconds` may need training yet.
@@ -88,6 +105,8 @@ class Rescues:
         """
         if not self._policy.enabled:
             return False
+        if self._owed:
+            return True
         try:
             waiting = await self._leases.waiting()
         except CoordinatorError:
@@ -103,3 +122,9 @@ class Rescues:
         if alive := is_alive(state, age):
             log.info("rescue_put_off", run_id=found.run_id, server_state=state, age_seconds=age)
         return alive
+
+
+def _resume(run: TrainCommand | Rescue) -> TrainCommand:
+    """The command that trains a run again."""
+    raw = {"type": "resume", "run_id": run.run_id, "program": run.program, "args": run.args}
+    return TrainCommand(CommandKind.RESUME, run.run_id, run.program, run.args, raw)

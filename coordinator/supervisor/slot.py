@@ -114,7 +114,7 @@ class Slot:
     async def adopt(self, stay: Stay) -> None:
         """See a training through that an earlier daemon of this node started."""
         agent = Agent(0, stay.agent_token, Path(stay.output))
-        agent.adopt(stay.agent_pid, stay.run_id)
+        agent.adopt(stay.session, stay.run_id)
         training = Training(self.number, stay.train_command, stay.lease, agent,
                             claim=stay.claim, began=stay.began,
                             closing=self._services.leases.closing,
@@ -262,6 +262,9 @@ class Slot:
             await anyio.to_thread.run_sync(settings.stays.put, stay)
         except OSError as error:  # it only cannot be adopted then
             log.warning("stay_not_written", run_id=training.run_id, error=error.strerror)
+        if not self._services.leases.stands(ready.lease.token):
+            await self._call_off(ready, training)
+            return
         env = settings.environment(ready.command.kind, self.number)
         env["COORDINATOR_RUN_FENCE"] = str(ready.lease.fence)
         exit_file = settings.stays.exit_file(training.claim)
@@ -270,6 +273,15 @@ class Slot:
         await training.run(ready.link, Order(env, settings.linger_seconds, exit_file, cgroup))
         await anyio.to_thread.run_sync(kernel.release, training.claim)
         self._leave(training)
+
+    async def _call_off(self, ready: Ready, training: Training) -> None:
+        """The lease was lost while the agent started: claim again. The shim gets no word to go."""
+        log.info("start_called_off", slot=self.number, run_id=training.run_id)
+        self.training, self.agent = None, None
+        ready.link.closed.set()
+        self._services.agents.discard(ready.agent)
+        await anyio.to_thread.run_sync(self._settings.stays.remove, training.claim)
+        await self._undo(ready.command, ready.lease)
 
     def _take(self, training: Training) -> None:
         self.training, self.agent = training, training.agent

@@ -77,6 +77,17 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
         same_boot = self.boot_id == boot_id()
         return same_boot and start_time(self.shim_pid) == self.shim_started
 
+    @property
+    def session(self) -> int | None:
+        """The session of the training; None when its number may be somebody else's by now.
+
+        The agent led it and began before the shim, so a leader that began later is a stranger.
+        """
+        if self.agent_pid is None or self.boot_id != boot_id():
+            return None
+        leader = start_time(self.agent_pid)
+        return self.agent_pid if leader is None or leader <= self.shim_started else None
+
 
 class StayFiles:
     """The files of one node. All methods block: async callers use a thread."""

@@ -62,6 +62,15 @@ async def test_what_is_held_is_listed_until_it_is_released(leases: Leases) -> No
     assert leases.leases_held == 0
 
 
+async def test_a_lease_stands_from_its_grant_to_its_release(leases: Leases) -> None:
+    assert not leases.stands("nobody")
+    lease = await leases.acquire(claim("r1"))
+    assert isinstance(lease, Lease)
+    assert leases.stands(lease.token)
+    await leases.release(lease.token, Outcome.PREEMPTED)
+    assert not leases.stands(lease.token)
+
+
 async def test_a_released_run_can_be_acquired_again(leases: Leases) -> None:
     first = await leases.acquire(claim("r1"))
     assert isinstance(first, Lease)

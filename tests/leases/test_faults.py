@@ -145,6 +145,7 @@ async def test_a_holder_that_lost_its_lease_is_told_once_and_the_other_keeps_it(
         assert (a.fenced, a.stopped) == ([], []), "nobody knows of another owner yet"
         proxy.black_hole = False
         await until(lambda: a.fenced != [])
+        assert not a.keeper.stands(lease.token)
         for _ in range(3):
             await a.keeper._renewer.round()
         assert a.fenced == [lease]
@@ -394,6 +395,7 @@ async def test_an_operator_frees_a_lease_and_the_holder_is_told_to_stop_once(
         lease = await a.held(claim("r1"))
         await b.keeper.steal("r1", lease.fence, after_seconds=60.0)
         await until(lambda: a.stopped != [])
+        assert not a.keeper.stands(lease.token)
         for _ in range(3):
             await a.keeper._renewer.round()
         assert a.stopped == [(lease, HolderState.FREED)]

@@ -1,0 +1,48 @@
+"""A slot between the lease and the word to start."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from coordinator.core.model import CommandKind, Outcome
+from coordinator.leases import Claim, Lease
+from coordinator.supervisor.agent import Agent
+from coordinator.supervisor.slot import Ready
+from tests.supervisor.node import node
+from tests.supervisor.stage import SECONDS, command, until
+
+pytestmark = pytest.mark.anyio
+HELLO = b'{"say":"hello","agent":"t","run_id":"r1","pid":1,"child_pid":null,"argv":[],"cwd":"/"}\n'
+
+
+async def test_a_lease_that_was_lost_while_its_agent_started_starts_no_training(
+    tmp_path: Path,
+) -> None:
+    async with node(tmp_path) as a:
+        services, slot = a.pool.services, a.add_slot(0)
+        services.agents.group = a.group
+        lease = await services.leases.acquire(Claim("r1", CommandKind.RUN, 0, "t.py", {}))
+        assert isinstance(lease, Lease)
+        links: list[Any] = []
+
+        async def expect() -> None:
+            links.append(await services.shims.expect("t", "r1"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(expect)
+            await anyio.wait_all_tasks_blocked()
+            stream = await anyio.connect_unix(services.shims.path)
+            await stream.send(HELLO)
+        await services.leases.release(lease.token, Outcome.FENCED)  # as if it had been taken
+
+        ready = Ready(command("r1"), lease, Agent(1, "t", tmp_path / "a.log"), links[0])
+        a.group.start_soon(slot._train, ready)
+
+        async with stream:
+            with anyio.fail_after(SECONDS), pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+        await until("the run is kept", lambda: bool(services.claims.undelivered))
+        assert [c.run_id for c in services.claims.undelivered] == ["r1"]
+        assert slot.training is None
