@@ -22,6 +22,7 @@ parser.add_argument("--seconds", type=float, default=1.0)
 parser.add_argument("--resumed-seconds", type=float, default=None)
 parser.add_argument("--exit", type=int, default=0)
 parser.add_argument("--die", type=int, default=0, help="end by this signal")
+parser.add_argument("--mark", type=int, default=0, help="1: mark_preempting() right after init")
 parser.add_argument("--on-term", default="none", help="none, save, zero or ignore")
 parser.add_argument("--save-seconds", type=float, default=1.5)
 parser.add_argument("--close-seconds", type=float, default=0.0, help="after the exit was reported")
@@ -62,6 +63,8 @@ if options.on_term != "none":
     signal.signal(signal.SIGINT, note)
 
 run = wandb.init()
+if options.mark:
+    run.mark_preempting()
 step = run.step
 record("init", step=step)
 seconds, shortened = options.seconds, False
