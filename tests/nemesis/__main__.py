@@ -37,7 +37,9 @@ examples:
   scripts/nemesis --no-settling --fault "redis wiped"    must fail: the judge bites
   scripts/nemesis --no-leases                            must fail too
   scripts/nemesis --long                      5,000 x 100 steps of the scripts against the model
-  scripts/nemesis --daemons --minutes 10      whole daemons, real agents (docs/nemesis.md)
+  scripts/nemesis --daemons --minutes 10      whole daemons, real agents, the default lease times
+  scripts/nemesis --daemons --partitions long --minutes 10
+  scripts/nemesis --daemons --scaled --minutes 2   a third of these times
 
 exit codes:  0 every promise was kept   1 one was broken, or the play could not be played
              2 usage   130 interrupted
@@ -63,6 +65,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--no-leases", action="store_true", help="must report overlaps")
     parser.add_argument("--daemons", action="store_true", help="whole daemons instead of stacks")
     parser.add_argument("--minutes", type=float, default=10.0, help="with --daemons (default: 10)")
+    parser.add_argument(
+        "--scaled", action="store_true", help="with --daemons: a third of the default lease times"
+    )
     parser.add_argument("--long", action="store_true", help="the scripts against the model")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the files in DIR")
     parser.add_argument("--list", action="store_true", help="print the names of the faults")
@@ -103,6 +108,7 @@ def daemons_of(options: argparse.Namespace) -> Callable[[Path], Coroutine[Any, A
         seed=options.seed,
         long=options.partitions == "long",
         leases=not options.no_leases,
+        scaled=options.scaled,
         say=say,
     )
 

@@ -41,8 +41,16 @@ SCALED = LeaseSettings(
 )
 """A third of the defaults: a daemon's restart must fit into the silence that a lease survives."""
 SLACK_SECONDS = 2.0
-DRAIN_SECONDS = 300.0
+DRAIN_SECONDS = 600.0
+FINISHING_SECONDS = 5.0
+"""What a training may take from its last report to its end."""
 ENDED: Final = frozenset({"finished", "failed", "killed"})
+COME_BACK: Final = frozenset(
+    {"preempted", "fenced", "finished", "crashed", "interrupted", "lost_claim"}
+)
+"""Outcomes after which the server or the rescue queue must train a run again, or has its end."""
+ATTEMPTS: Final = 3
+"""`[rescue] max_attempts`: with more stays than that a run may have been given up."""
 Say = Callable[[str], None]
 
 
@@ -139,18 +147,27 @@ OWN_FAULTS: Final = (
 
 # --- the play -------------------------------------------------------------------------------------
 async def play_daemons(
-    directory: Path, *, seconds: float, seed: int, long: bool, leases: bool, say: Say
+    directory: Path, *, seconds: float, seed: int, long: bool, leases: bool, scaled: bool, say: Say
 ) -> Result:
     """Mixed faults, then quiet until the sweep is done; judged."""
+    settings = SCALED if scaled else LeaseSettings()
+    trained = settings.settle_seconds * (2.0 if long else 0.5)
+    config = sweep_config(
+        12 + round(0.75 * SLOTS * len(NODES) * seconds / trained), seconds=trained
+    )
+    config["program"] = str(TRAINING)
     rng, rows = random.Random(seed), list[Row]()
     pool = [f for f in (*FAULTS, *OWN_FAULTS) if f.target != "nothing" and not f.needs_clock]
-    async with open_daemons(directory, seconds, seed, leases=leases) as place:
+    unplayed = pool  # episodes are few, so each fault has its turn before any comes again
+    async with open_daemons(directory, config, settings, seed, leases=leases) as place:
         with anyio.fail_after(180):
             while not place.trainings():  # noqa: ASYNC110 - other processes begin them
                 await anyio.sleep(0.5)
         end = anyio.current_time() + seconds
         while anyio.current_time() < end and len(place.living) == len(NODES):
-            faults = mixture(rng, pool, LONG_FAULTS if long else ())
+            unplayed = unplayed if len({f.target for f in unplayed}) > 1 else pool
+            faults = mixture(rng, unplayed, LONG_FAULTS if long else ())
+            unplayed = [fault for fault in unplayed if fault not in faults]
             name = " + ".join(fault.name for fault in faults)
             say(f"{seconds - end + anyio.current_time():6.0f} s  {name}")
             async with window(rows, name, long=any(f.long for f in faults)) as row:
@@ -161,7 +178,7 @@ async def play_daemons(
 
 @asynccontextmanager
 async def open_daemons(
-    directory: Path, seconds: float, seed: int, *, leases: bool
+    directory: Path, config: dict[str, Any], settings: LeaseSettings, seed: int, *, leases: bool
 ) -> AsyncIterator[Daemons]:
     """Everything runs; nothing is left of it afterwards but its files."""
     records = directory / "n" / "records"
@@ -174,8 +191,6 @@ async def open_daemons(
         stack.callback(emulator.stop)
         options = ["--appendonly", "yes", "--enable-debug-command", "yes"]
         redis = await stack.enter_async_context(redis_server(directory / "redis", *options))
-        config = sweep_config(max(12, round(seconds / 12)), seconds=25.0)
-        config["program"] = str(TRAINING)
         sweep = await anyio.to_thread.run_sync(emulator.create_sweep, config)
         proxies, members = {}, {}
         for name in NODES:
@@ -186,13 +201,13 @@ async def open_daemons(
                 emulator,
                 directory / "n",
                 sweep,
-                tuple(daemon_flags(url, SCALED)),
+                tuple(daemon_flags(url, settings)),
                 {"RECORDS": str(records)},
             )
             stack.callback(node.end)
         for node in members.values():
             await anyio.to_thread.run_sync(node.start)
-        yield Daemons(redis, emulator, SCALED, members, proxies, records)
+        yield Daemons(redis, emulator, settings, members, proxies, records)
 
 
 def daemon_flags(url: str, settings: LeaseSettings) -> Iterator[str]:
@@ -202,7 +217,7 @@ def daemon_flags(url: str, settings: LeaseSettings) -> Iterator[str]:
     for name in names:
         key = f"{name}_seconds"
         yield from ("--set", f"redis.{key}={getattr(settings, key):g}")
-    yield from ("--set", "sweep.poll_seconds=1", "--set", "preemption.grace_seconds=8")
+    yield from ("--set", "sweep.poll_seconds=1")
 
 
 async def finish(place: Daemons) -> list[str]:
@@ -235,6 +250,7 @@ def sum_up(place: Daemons, rows: list[Row], left: list[str]) -> Result:
         "handed out": sum(e["what"] == "command" for e in history),
         "duplicates": sum(bool(e.get("duplicate")) for e in history),
         "reservations lapsed": len(lapses),
+        "seconds played": round(rows[-1].ended - rows[0].began),
         **{f"outcome {name}": n for name, n in _count(v["outcome"] for v in views).items()},
     }
     result = judge(
@@ -260,21 +276,27 @@ def unaccounted(
     runs: Mapping[str, Mapping[str, Any]], views: list[dict[str, Any]]
 ) -> Iterator[str]:
     """Runs that neither ended on the server nor have an end that a daemon has recorded."""
-    recorded = {view["run_id"]: view["outcome"] for view in sorted(views, key=lambda v: v["ended"])}
+    ordered = sorted(views, key=lambda view: view["ended"])
+    recorded = {view["run_id"]: view["outcome"] for view in ordered}
+    stays = _count(view["run_id"] for view in views)
     for run_id, run in runs.items():
         said = recorded.get(run_id)
-        if run["state"] in ENDED or run["state"] == "abandoned":
+        if run["state"] in ENDED or run["state"] == "abandoned" or stays.get(run_id, 0) > ATTEMPTS:
             continue
-        if said in {None, "preempted", "fenced", "finished"}:
+        if said is None or said in COME_BACK:
             yield f"run {run_id} is {run['state']} on the server, the last word here is {said}"
 
 
 def marks(stays: list[Stay], history: list[dict[str, Any]]) -> Iterator[str]:
-    """States that a copy with the smaller fence wrote when it was told to go."""
+    """Ends that a killed copy with the smaller fence has reported, as far as they are not the
+    other copy's own."""
     for pair in overlaps(stays):
         old, new = sorted((pair.first, pair.second), key=lambda stay: stay.fence)
+        if old.state != "alive":
+            continue  # it came to its end while nobody could tell it of the other
+        until = new.ended - (0.0 if new.state == "alive" else FINISHING_SECONDS)
         for event in history:
             ours = event["what"] == "run_state" and event["run"] == old.run_id
-            near = old.ended - 0.1 <= event["t"] <= min(new.ended, old.ended + 10)
+            near = old.ended - 0.1 <= event["t"] <= min(until, old.ended + 10)
             if ours and near and str(event["cause"]).startswith("exit code"):
                 yield f"the fenced copy of {old.run_id} left {event['state']} on the server"

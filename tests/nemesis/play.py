@@ -4,11 +4,14 @@ Owns the timing of the faults: in a gentle play the silences that mixed faults c
 to more than `longest_silence`, so they act together in episodes, with quiet between these.
 """
 
+import os
 import random
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 import anyio
@@ -34,6 +37,8 @@ class Plan:
     long: bool
     """Whether faults outlast a lease."""
     seed: int
+    together: bool = False
+    """Faults of different targets in pairs rather than one by one: half the time, less to tell."""
     mode: str = "leases"
     settings: LeaseSettings = SETTINGS
 
@@ -53,9 +58,10 @@ async def play(plan: Plan, directory: Path) -> Result:
     ) as world:
         able = [f for f in plan.faults if world.clock is not None or not f.needs_clock]
         rng = random.Random(plan.seed)
-        for fault in able:
-            async with window(rows, fault.name, long=fault.long) as row:
-                await episodes(world, rng, partial(_only, fault), row, plan.seconds)
+        for faults in pairs(able) if plan.together else [[fault] for fault in able]:
+            name, long = " + ".join(f.name for f in faults), any(f.long for f in faults)
+            async with window(rows, name, long=long) as row:
+                await episodes(world, rng, partial(list, faults), row, plan.seconds)
         if plan.mixed_seconds:
             pool = [f for f in FAULTS if world.clock is not None or not f.needs_clock]
             several = partial(mixture, rng, pool, LONG_FAULTS if plan.long else ())
@@ -80,8 +86,12 @@ async def window(rows: list[Row], name: str, *, long: bool) -> AsyncIterator[Row
     row.ended = anyio.current_time()
 
 
-def _only(fault: Fault) -> list[Fault]:
-    return [fault]
+def pairs(faults: Sequence[Fault]) -> list[list[Fault]]:
+    """Each fault once: those of the server beside those of other targets."""
+    servers = [fault for fault in faults if fault.target == "redis"]
+    others = [fault for fault in faults if fault.target != "redis"]
+    both = zip_longest(servers, others)
+    return [[fault for fault in pair if fault is not None] for pair in both]
 
 
 def mixture(rng: random.Random, pool: Sequence[Fault], long: Sequence[Fault]) -> list[Fault]:
@@ -125,8 +135,12 @@ async def drain(world: World) -> None:
     """No new runs; every run that there is comes to its end, or is lost."""
     world.driver.draining = True
     with anyio.move_on_after(DRAIN_SECONDS):
-        while world.driver.unfinished:  # noqa: ASYNC110 - other processes do it
-            await anyio.sleep(0.05)
+        while world.driver.unfinished:
+            for stay in read_stays(world.records):
+                if stay.state == "alive" and anyio.current_time() - stay.ended < 0.5:
+                    with suppress(ProcessLookupError):
+                        os.kill(stay.pid, signal.SIGTERM)  # handed out again, for a moment then
+            await anyio.sleep(0.3)
 
 
 def sum_up(world: World, rows: list[Row]) -> Result:

@@ -8,6 +8,7 @@ from time import monotonic
 
 import pytest
 
+from tests.nemesis.daemons import marks, unaccounted
 from tests.nemesis.driver import Driver, Given, Run
 from tests.nemesis.judge import Stay, busy_seconds, fence_faults, overlaps, read_stays
 from tests.nemesis.place import longest_silence
@@ -83,6 +84,29 @@ def test_a_command_that_died_with_its_node_is_not_the_nodes_fault(tmp_path: Path
     driver.killed["a"] = monotonic() - 5.5
     driver._look(run, monotonic())
     assert (driver.tally.lost, driver.tally.lapsed) == ([], 1)
+
+
+@pytest.mark.parametrize(("at", "found"), [(5.01, 1), (8.0, 1), (14.9, 0), (2.0, 0)])
+def test_an_end_that_a_killed_copy_reported_is_a_mark_and_the_other_copys_own_end_is_none(
+    at: float, found: int
+) -> None:
+    old = replace(stay("r1", 1, 0.0, 5.0), state="alive")
+    new = stay("r1", 2, 4.0, 15.0, "b")
+    event = {"what": "run_state", "run": "r1", "t": at, "state": "failed", "cause": "exit code 1"}
+    assert len(list(marks([old, new], [event]))) == found
+    assert list(marks([replace(old, state="finished"), new], [event])) == []
+
+
+@pytest.mark.parametrize(("state", "said", "lost"), [
+    ("finished", None, False), ("crashed", None, True), ("crashed", "crashed", True),
+    ("crashed", "oom", False),
+    ("preempted", "preempted", True), ("running", "fenced", True),
+])  # fmt: skip
+def test_a_run_without_an_end_on_the_server_or_on_record_is_lost(
+    state: str, said: str | None, lost: bool
+) -> None:
+    views = [{"run_id": "r1", "outcome": said, "ended": "1"}] if said else []
+    assert bool(list(unaccounted({"r1": {"state": state}}, views))) is lost
 
 
 def test_gentle_faults_are_shorter_than_a_lease_lasts() -> None:

@@ -21,6 +21,7 @@ options, _ = parser.parse_known_args()
 BEAT_SECONDS = 0.02
 records = Path(os.environ["RECORDS"])
 asked: list[int] = []
+state = "alive"
 began = time.monotonic_ns()
 head = json.dumps(
     {
@@ -43,7 +44,7 @@ def last_word(state: str) -> bytes:
 def beat() -> None:
     """Keep the record as long as the process lives."""
     while True:
-        os.pwrite(file, last_word("alive"), len(head) + 1)
+        os.pwrite(file, last_word(state), len(head) + 1)
         time.sleep(BEAT_SECONDS)
 
 
@@ -62,6 +63,7 @@ while time.monotonic() < end and not asked and not records.with_name("release").
     step += 1
     run.log({"n": options.n, "step_seen": step})
     time.sleep(0.5)
+state = "preempted" if asked else "finished"  # from here on it tells W&B of its end
 if asked:
     run.mark_preempting()
     run.finish(exit_code=143)
