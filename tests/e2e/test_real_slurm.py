@@ -1,9 +1,10 @@
 """A sweep under a real SLURM: an array job that shares a Redis, notices, preemption and requeue.
 
 One story, played once for all tests of this module, since real agents take their time. An array of
-three tasks and a job of a partition without a grace train four runs. `scancel --signal=USR1
---batch` reaches one task; a job of a higher partition takes the whole node from the others. All are
-queued again, resume their runs and finish.
+three tasks and a single job train four runs. `scancel --signal=USR1 --batch` reaches one task,
+`scontrol requeue` the single job, whose every process then gets SIGTERM, as at a preemption without
+a grace; a job of a higher partition takes the whole node from the others. All are queued again,
+resume their runs and finish.
 """
 
 import os
@@ -46,7 +47,7 @@ class Story:
     others: list[str] = field(default_factory=list)
     """What the other tasks did when that one had been queued again."""
     abrupt: str = ""
-    """The job of the partition without a grace."""
+    """The single job."""
     jobs: dict[str, dict[str, str]] = field(default_factory=dict)
     """How the tasks and that job ended."""
     urgent_job: dict[str, str] = field(default_factory=dict)
@@ -57,12 +58,13 @@ class Story:
         """From the first job to the last end."""
         array = self._submit("--partition=low", f"--array=1-{TASKS}", "--output=%A_%a.out")
         tasks = [f"{array}_{number}" for number in range(1, TASKS + 1)]
-        self.abrupt = self._submit("--partition=abrupt", "--output=%j.out")
+        self.abrupt = self._submit("--partition=low", "--output=%j.out")
         wait_until("all runs log", lambda: len(self.array.records("init")) == RUNS, 240)
         # Its own ID is that of the whole array: what is meant for it must not reach the rest.
         self.told = next(task for task in tasks if self.cluster.job(task)["JobId"] == array)
         self._notice(self.told)
         self.others = [self.cluster.job(task)["JobState"] for task in tasks if task != self.told]
+        self.cluster.run("scontrol", "requeue", self.abrupt)
         urgent = self._submit_urgent()
         self.cluster.wait_state(urgent, "RUNNING")
         self.left_during_urgent = self.array.processes()
@@ -193,7 +195,9 @@ def test_each_training_of_the_array_got_its_signal_once_and_saved(story: Story) 
     assert set(told) <= set(saved)
 
 
-def test_a_job_without_a_grace_was_told_by_sigterm_and_its_run_went_on(story: Story) -> None:
+def test_a_job_whose_every_process_got_sigterm_was_told_once_and_its_run_went_on(
+    story: Story,
+) -> None:
     output = story.output(story.abrupt)
     assert output.count("SIGTERM: telling the coordinator") == 1
     assert output.count("the coordinator exited with 75") == 1

@@ -49,14 +49,12 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 JobRequeue=1
-KillWait=20
+KillWait=60
 MailProg=/bin/true
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
 # With this, who is preempted gets his --signal when the grace begins, and nobody else's.
 SlurmctldParameters=preempt_send_user_signal
 PartitionName=low Nodes={host} Default=YES PriorityTier=1 GraceTime=60 MaxTime=INFINITE State=UP
-# Without a grace every process of the job gets SIGTERM, and SIGKILL after KillWait.
-PartitionName=abrupt Nodes={host} PriorityTier=1 GraceTime=0 MaxTime=INFINITE State=UP
 PartitionName=high Nodes={host} PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
 """
 
