@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": ("follow", "Show what the daemon does."),
     "runs": ("show", "List the runs that this node had."),
     "leases": ("leases", "Look at the sweep's leases, take them back."),
+    "sweep": ("sweep", "Pause, resume, stop or cancel the sweep itself."),
     "nodes": ("show", "List the nodes that share the sweep's Redis."),
     "wait": ("waiting", "Wait until the daemon is in a given state."),
     "completion": ("completion", "Print the completion script for a shell."),

@@ -37,6 +37,8 @@ class Sweep(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Added to the environment of the agents, so of the trainings too."""
     resume: Literal["allow", "must", "never", "auto", "off"] = "allow"
     """WANDB_RESUME for resumed runs; "off" leaves the variable alone."""
+    resume_sweep: bool = False
+    """Resume a sweep whose search is exhausted while runs of it wait to run again."""
     poll_seconds: Positive = 5.0
     """Pause between two questions for work when the server had none (wandb's agent: 5)."""
     connect_seconds: NotNegative = 60.0
@@ -56,6 +58,8 @@ class Pool(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long processes may outlive a training's main process before they are killed."""
     start_seconds: Positive = 60.0
     """How long an agent may take to start a run that it was given."""
+    idle_timeout_seconds: NotNegative = 0.0
+    """Exit 0 once no slot has had a run for this long (batch jobs); 0: never."""
 
 
 class Redis(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,6 +99,8 @@ class Preemption(Section, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Tell Azure to go on as soon as nothing runs here any more."""
     endpoints: dict[str, str] = {}
     """Cloud to the address of its metadata service, where it is not the usual one."""
+    graceful_cancel: bool = False
+    """When the sweep is cancelled: the graceful signal and its grace first, not SIGKILL at once."""
 
 
 class Rescue(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):

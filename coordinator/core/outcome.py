@@ -63,7 +63,11 @@ TABLE: tuple[Rule, ...] = (
     ("another holder exists", lambda e: e.fenced, Outcome.FENCED),
     ("never began", lambda e: not e.started, Outcome.LOST_CLAIM),
     ("a person stopped it", lambda e: e.cancelled and not e.succeeded, Outcome.CANCELLED),
-    ("exit 0 after our signal", lambda e: e.succeeded and e.preempted, Outcome.PREEMPT_LOST),
+    (
+        "exit 0 after our signal",
+        lambda e: e.succeeded and e.preempted and not e.cancelled,
+        Outcome.PREEMPT_LOST,
+    ),
     ("exit 0", lambda e: e.succeeded, Outcome.FINISHED),
     ("the server has it as finished", lambda e: e.server_state == "FINISHED", Outcome.FINISHED),
     ("the server will re-queue it", lambda e: e.requeued, Outcome.PREEMPTED),

@@ -6,7 +6,7 @@ JSON objects, one a line, in both directions. Unknown fields are refused on cont
 mistyped key must not pass) and ignored in answers (an older client reads a newer daemon).
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -112,6 +112,14 @@ class GetNodes(Request, frozen=True, tag="nodes"):
     """Answered with a list of `cluster.NodeView`: every node seen within a day."""
 
 
+class ChangeSweep(Request, frozen=True, tag="sweep"):
+    """As `wandb sweep --VERB`; a graceful cancel gives the trainings here `grace_seconds` first."""
+
+    verb: Literal["pause", "resume", "stop", "cancel"]
+    graceful: bool | None = None
+    grace_seconds: float | None = None
+
+
 LeaseRequest = GetLeases | GetLease | ReleaseLease | StealLease | GetNodes
 RequestUnion = (
     GetStatus
@@ -124,6 +132,7 @@ RequestUnion = (
     | Signal
     | Stop
     | GetRuns
+    | ChangeSweep
     | LeaseRequest
 )
 

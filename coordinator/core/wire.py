@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from coordinator.core.model import CommandKind, SweepState
+from coordinator.core.sweep import SweepWork
 
 DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 """What the agent runs when the sweep has no `command`. Source: wandb, wandb_agent.py,
@@ -203,12 +204,34 @@ SWEEP_STATE = """query SweepState($entity: String, $project: String, $sweep: Str
 RUN_STATE = """query RunState($entity: String, $project: String, $run: String!) {
   project(name: $project, entityName: $entity) { run(name: $run) { id name state heartbeatAt } }
 }"""
+SWEEP_WORK = """query SweepWork($entity: String, $project: String, $sweep: String!,
+  $filters: JSONString) { project(name: $project, entityName: $entity) {
+  sweep(sweepName: $sweep) { id state runCount runCountExpected }
+  runs(filters: $filters, first: 100) { edges { node { name heartbeatAt } } } } }"""
 VIEWER = "query Viewer { viewer { id username entity } }"
 
 
 def question(text: str, variables: Mapping[str, Any]) -> bytes:
     """A GraphQL request body."""
     return json.dumps({"query": text, "variables": dict(variables)}).encode()
+
+
+def queued_runs_filter(sweep: str) -> str:
+    """Of the runs of a project those that wait in the queue of a sweep, as `wandb.Api` asks."""
+    return json.dumps({"$and": [{"sweep": sweep}, {"state": "preempted"}]})
+
+
+def sweep_work(body: bytes) -> SweepWork | None:
+    """The answer to SWEEP_WORK; None when there is no such sweep."""
+    try:
+        project = json.loads(body)["data"]["project"]
+        sweep, nodes = project["sweep"], [edge["node"] for edge in project["runs"]["edges"]]
+        queued = tuple(f"{node['name']}@{node.get('heartbeatAt')}" for node in nodes)
+        return SweepWork(
+            SweepState.of(sweep["state"]), sweep["runCount"], sweep["runCountExpected"], queued
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def run_state(body: bytes) -> str | None:

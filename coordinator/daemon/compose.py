@@ -16,12 +16,13 @@ from anyio.abc import TaskGroup
 from coordinator import __version__, control
 from coordinator.config import Config
 from coordinator.config.state_dir import CONTROL_SOCKET, default_state_dir
+from coordinator.core.model import SweepPath
 from coordinator.daemon.notify import STARTED, feed_watchdog, notify
 from coordinator.daemon.parts import Parts, build
 from coordinator.daemon.preflight import Findings, preflight
 from coordinator.daemon.settings import Setup, graceful_signals
 from coordinator.daemon.state import StateDir, claim_state_dir
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, UserError
 from coordinator.notices import watch_clouds, watch_signals
 from coordinator.process.tree import become_subreaper
 from coordinator.redis_server import embedded_redis
@@ -29,6 +30,7 @@ from coordinator.supervisor.cloud import CloudNotices
 from coordinator.supervisor.commands import Commands
 from coordinator.supervisor.outputs import Outputs
 from coordinator.supervisor.pool import PREEMPTED_EXIT_CODE, Pool
+from coordinator.supervisor.sweep_commands import SweepCommands
 from coordinator.supervisor.undelivered import save_undelivered
 from coordinator.telemetry import Telemetry, configure
 
@@ -125,10 +127,11 @@ class _Daemon:
 
     async def _work(self, findings: Findings, url: str) -> int:
         """Build the parts, run them, and end them in order."""
-        parts = await build(Setup(self.config, self.environ, self.state, self.node, findings, url))
+        setup = Setup(self.config, self.environ, self.state, self.node, findings, url)
+        parts = await build(setup)
         self.pool = parts.pool
         async with anyio.create_task_group() as group:
-            await self._start(parts, group)
+            await self._start(setup, parts, group)
             notify(STARTED)
             code = await parts.pool.run()
             notify("STOPPING=1")
@@ -138,17 +141,22 @@ class _Daemon:
             group.cancel_scope.cancel()
         if parts.agents.fatal is not None:
             raise AgentsFailError(parts.agents.fatal)
+        if parts.sweep.deleted:
+            raise SweepDeletedError(findings.sweep)
         return code
 
-    async def _start(self, parts: Parts, group: TaskGroup) -> None:
+    async def _start(self, setup: Setup, parts: Parts, group: TaskGroup) -> None:
         """Start what the pool needs; each is ready when the next one starts."""
         parts.endings.group = group
         parts.endings.linger = lambda training: group.start_soon(
             parts.agents.end_lingering, training.agent
         )
         socket_path = Path(self.config.control.socket or self.state.root / CONTROL_SOCKET)
+        sweep = SweepCommands(parts.pool, setup.sweep_command(),
+                              graceful=self.config.preemption.graceful_cancel)  # fmt: skip
+        commands = Commands(parts.pool, parts.views, sweep)
         await group.start(
-            control.serve, socket_path, Commands(parts.pool, parts.views).handle, self.telemetry,
+            control.serve, socket_path, commands.handle, self.telemetry,
             Outputs(parts.pool).read, self.config.control.group or None,
         )  # fmt: skip
         await group.start(parts.gateway.run)
@@ -174,6 +182,16 @@ class InternalError(CoordinatorError):
         super().__init__(
             f"internal error: {type(error).__name__}: {error}; "
             f"please report it with {state_dir}/events.jsonl, which has the traceback"
+        )
+
+
+class SweepDeletedError(UserError):
+    """the sweep was deleted while the daemon worked on it"""
+
+    def __init__(self, sweep: SweepPath) -> None:
+        super().__init__(
+            f"--sweep {sweep}: the server knows it no more; it was deleted, or the key may not see "
+            "it any more; name another sweep"
         )
 
 

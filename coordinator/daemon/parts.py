@@ -19,6 +19,7 @@ from coordinator.daemon.state import StateDir
 from coordinator.gateway import Gateway
 from coordinator.leases import Journal, JournalEntry, Lease, LeaseKeeper, Leases, NoLeases
 from coordinator.process.kernel import Kernel, delegated_group
+from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.agents import Agents, prune_outputs
 from coordinator.supervisor.claims import Claims
 from coordinator.supervisor.endings import Endings
@@ -26,6 +27,7 @@ from coordinator.supervisor.history import History
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.pool import Pool
 from coordinator.supervisor.rescues import Rescues
+from coordinator.supervisor.revival import Revival
 from coordinator.supervisor.shims import Shims
 from coordinator.supervisor.slot import Services
 from coordinator.supervisor.stays import Stay, StayFiles
@@ -102,7 +104,9 @@ async def build(setup: Setup) -> Parts:
 def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -> Parts:
     findings = setup.findings
     changed = Level()
-    sweep = SweepWatch(findings.account, findings.sweep, findings.sweep_state, changed)
+    revival = Revival(findings.account, findings.sweep, leases, setup.sweep_command(),
+                      enabled=setup.config.sweep.resume_sweep)  # fmt: skip
+    sweep = SweepWatch(findings.account, findings.sweep, findings.sweep_state, changed, revival)
     rescues = Rescues(setup.rescue_policy(), leases, findings.account, findings.sweep,
                       patience_seconds=setup.rescue_patience_seconds())  # fmt: skip
     endings = Endings(
@@ -115,8 +119,10 @@ def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -
         rescues=rescues,
         changed=changed,
     )
+    endings.requeued = sweep.ended
     agents = Agents(setup.agent_settings(), changed, sweep.ended)
-    claims = Claims(setup.config.sweep.poll_seconds, rescues.next, sweep.ended, agents.discard)
+    claims = Claims(setup.config.sweep.poll_seconds, rescues.next, sweep.ended,
+                    lambda agent: _unknown(agents, sweep, agent))  # fmt: skip
     shims = Shims(setup.state.shim_socket)
     kernel = Kernel(left.cgroup)
     gateway = Gateway(findings.login.base_url, findings.session, agents,
@@ -130,8 +136,24 @@ def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -
         endings=endings,
         rescues=rescues,
     )
+    if setup.config.preemption.graceful_cancel:
+        agents.withhold = lambda run_id: _end_gracefully(pool, run_id)
     views = Views(setup.names(), pool, left.history)
     return Parts(pool, leases, sweep, agents, claims, rescues, endings, shims, gateway, views)
+
+
+def _unknown(agents: Agents, sweep: SweepWatch, agent: Agent) -> None:
+    """The server answered 404: it has lost this agent, or the whole sweep."""
+    agents.discard(agent)
+    sweep.ended()
+
+
+def _end_gracefully(pool: Pool, run_id: str) -> bool:
+    """The sweep was cancelled: signal and grace for the run; False when it is gone."""
+    found = [training for training in pool.trainings if training.run_id == run_id]
+    for training in found:
+        training.preempt(pool.settings.preempt_signal, pool.settings.grace_seconds)
+    return bool(found)
 
 
 def _leases(setup: Setup, trainings: Callable[[], list[Training]]) -> Leases:

@@ -21,7 +21,7 @@ from coordinator.errors import ConfigError
 from coordinator.gpu import visible_gpus
 from coordinator.telemetry import Telemetry
 from coordinator.wandb_account import Account, AgentCommand, Login, find_login, probe, proxy_for
-from coordinator.wandb_account.questions import UpstreamUnreachableError
+from coordinator.wandb_account.questions import NoSuchSweepError, UpstreamUnreachableError
 
 log = structlog.get_logger()
 
@@ -89,9 +89,15 @@ async def _workdir(config: Config) -> Path:
 async def _sweep_state(account: Account, sweep: SweepPath, patience_seconds: float) -> SweepState:
     """The sweep's state, waiting for a server that is not reachable yet."""
     deadline = monotonic() + patience_seconds
+    unknown = False
     while True:
         try:
             return await account.sweep_state(sweep)
+        except NoSuchSweepError:  # once is no proof: a server that is being upgraded says so too
+            if unknown:
+                raise
+            unknown = True
+            await anyio.sleep(RETRY_SECONDS / 2)
         except UpstreamUnreachableError as error:
             left = deadline - monotonic()
             if left <= 0:

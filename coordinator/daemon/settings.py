@@ -20,6 +20,7 @@ from coordinator.supervisor.pool import PoolSettings
 from coordinator.supervisor.slot import SlotSettings, training_environment
 from coordinator.supervisor.stays import StayFiles
 from coordinator.supervisor.views import Names
+from coordinator.wandb_account.sweep_command import SweepCommand
 
 NOT_FOR_AGENTS = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS",
                             "LISTEN_PID", "LISTEN_FDNAMES"})  # fmt: skip
@@ -73,11 +74,19 @@ class Setup:
     def agent_settings(self) -> AgentSettings:
         """How agents are started."""
         findings = self.findings
-        env = {name: value for name, value in self.environ.items() if name not in NOT_FOR_AGENTS}
-        env |= {"WANDB_API_KEY": findings.login.api_key,
-                SHIM_VARIABLE: str(self.state.shim_socket)}  # fmt: skip
+        env = self._wandb_environment() | {SHIM_VARIABLE: str(self.state.shim_socket)}
         return AgentSettings(findings.command, findings.sweep, env, findings.workdir,
                              self.state.outputs)  # fmt: skip
+
+    def sweep_command(self) -> SweepCommand:
+        """How the sweep's own state is changed; unlike agents it speaks to the server directly."""
+        findings = self.findings
+        env = self._wandb_environment() | {"WANDB_BASE_URL": findings.login.base_url}
+        return SweepCommand(findings.command.executable, findings.sweep, env, findings.workdir)
+
+    def _wandb_environment(self) -> dict[str, str]:
+        env = {name: value for name, value in self.environ.items() if name not in NOT_FOR_AGENTS}
+        return env | {"WANDB_API_KEY": self.findings.login.api_key}
 
     def pool_settings(self) -> PoolSettings:
         """What the node wants to be."""
@@ -88,6 +97,7 @@ class Setup:
             until_done=self.config.until_done,
             grace_seconds=preemption.grace_seconds,
             storm_seconds=preemption.storm_seconds,
+            idle_timeout_seconds=self.config.pool.idle_timeout_seconds,
             preempt_signal=self.preempt_signal(),
         )
 

@@ -37,8 +37,8 @@ class Desk(Protocol):
     def turned_away(self, token: str, reply: Reply) -> None:
         """The server has refused to take the agent on."""
 
-    def ordered(self, token: str, orders: Orders) -> None:
-        """The server has given orders to an agent with a run; they are being passed on."""
+    def ordered(self, token: str, orders: Orders) -> bool:
+        """The server has given orders to an agent with a run; False: it is to hear of none now."""
 
     async def idle(self, token: str, beat: IdleBeat) -> bytes:
         """Hold a claim; the body of the answer to the agent."""

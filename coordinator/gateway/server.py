@@ -124,8 +124,9 @@ class Gateway:
             return _respond(Reply(HTTPStatus.OK, await self._desk.idle(token, beat)))
         reply = await self._send(request, body)
         orders = wire.parse_orders(reply.body) if reply.status == HTTPStatus.OK else None
-        if orders is not None:
-            self._desk.ordered(token, orders)
+        if orders is not None and not self._desk.ordered(token, orders):
+            nothing = wire.heartbeat_answer(str(query.variables.get("id")), [])
+            return _respond(Reply(HTTPStatus.OK, nothing))
         return _respond(reply)
 
     async def _send(self, request: web.Request, body: bytes) -> Reply:

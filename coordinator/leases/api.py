@@ -15,6 +15,7 @@ from coordinator.core.protocol import LeaseView
 from coordinator.leases.answers import OfferStatus, Rescue, Waiting
 from coordinator.leases.operations import Operations
 from coordinator.leases.registry import NodeFacts
+from coordinator.leases.sweep_hold import SweepHold
 
 OnFenced = Callable[[Lease], Coroutine[Any, Any, None]]
 """Another owner is known: kill the whole tree at once, then call `forget`. Called once a lease."""
@@ -68,6 +69,10 @@ class Leases(Protocol):
     @property
     def operations(self) -> Operations | None:
         """What an operator may look at and do; None when leases are off."""
+
+    @property
+    def sweep_hold(self) -> SweepHold | None:
+        """The right to change the sweep's own state; None when leases are off."""
 
     def health(self) -> Health:
         """How well Redis is seen."""

@@ -39,6 +39,7 @@ from coordinator.leases.renewal import Renewer, jittered
 from coordinator.leases.scripts import Scripts
 from coordinator.leases.sight import Sight, explain
 from coordinator.leases.store import TROUBLE, Store
+from coordinator.leases.sweep_hold import SweepHold
 from coordinator.leases.wakeups import BLOCK_SECONDS, Wakeups
 
 log = structlog.get_logger()
@@ -87,6 +88,7 @@ class LeaseKeeper:
         settle = settings.settle_seconds if shared else 0.0
         self._store = Store(self._client, keys, node, settings, Scripts(), settle_seconds=settle)
         self.operations = Operations(self._store, sweep, settings)
+        self.sweep_hold = SweepHold(self._store, keys, node, settings)
         journal = Journal(journal_dir)
         self._sight = Sight(self._shown_url, settings)
         self._holdings = Holdings(settings, self._stop)

@@ -75,6 +75,11 @@ class Keys:
         return f"{self.prefix}rescue"
 
     @property
+    def sweep_state(self) -> str:
+        """Hash: who changes the state of the sweep itself now, and how a person ended it."""
+        return f"{self.prefix}sweep"
+
+    @property
     def breaker(self) -> str:
         """Hash: state of the circuit breaker that the nodes share (issue: breaker)."""
         return f"{self.prefix}breaker"

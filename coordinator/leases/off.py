@@ -28,6 +28,8 @@ class NoLeases:
         self._node = node
         self.operations: None = None
         """There is nothing to operate on."""
+        self.sweep_hold: None = None
+        """There is nobody to agree with."""
         self._fences = itertools.count(1)
         self._held: dict[str, Lease] = {}
         self._closing = anyio.Event()

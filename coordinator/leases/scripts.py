@@ -28,6 +28,8 @@ NAMES: Final = (
     "show",
     "free",
     "nodes",
+    "take_sweep",
+    "end_sweep",
 )
 
 

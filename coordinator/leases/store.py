@@ -290,6 +290,10 @@ class Store:
             if int(reply[1]) < _PAGE:
                 return found
 
+    async def call(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> list[Any]:
+        """A script of another module: its answer without its head."""
+        return await self._run(name, keys, args)
+
     async def _run(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> list[Any]:
         """The answer without its head, the server's time and epoch."""
         reply = await self._raw(name, keys, args)

@@ -65,6 +65,9 @@ class Agents:
         self.fatal: str | None = None
         """Why no agent can be started at all: the agent's own last words."""
         self.group: TaskGroup | None = None
+        self.withhold: Callable[[str], bool] = lambda _run_id: False
+        """Set by the daemon: True while the end of a cancelled run is a graceful one, and the
+        server's `exit`, upon which an agent kills, must not reach its agent yet."""
 
     # --- what is there ------------------------------------------------------------------------
     @property
@@ -231,12 +234,17 @@ class Agents:
         log.warning("agent_refused", agent=agent.number, status=reply.status, reason=words)
         self._refused()
 
-    def ordered(self, token: str, orders: Orders) -> None:
-        """The server has given orders to an agent with a run."""
+    def ordered(self, token: str, orders: Orders) -> bool:
+        """The server has given orders to an agent with a run; True when they may reach it."""
         agent = self._by_token[token]
+        known = agent.run_id in agent.cancelled_runs
         agent.ordered(orders)
-        if orders.stop or orders.exit:
+        if (orders.stop or orders.exit) and not known:
             log.info("stop_ordered", agent=agent.number, run_id=agent.run_id, exit=orders.exit)
+        if not orders.exit:
+            return True
+        self._refused()
+        return agent.run_id is None or not self.withhold(agent.run_id)
 
     async def idle(self, token: str, beat: IdleBeat) -> bytes:
         """Hold the heartbeat of an agent without a run."""

@@ -10,6 +10,7 @@ from typing import assert_never
 from coordinator.core.model import NodeState
 from coordinator.core.protocol import (
     Answer,
+    ChangeSweep,
     Done,
     Drain,
     GetLease,
@@ -33,6 +34,7 @@ from coordinator.core.protocol import (
 from coordinator.core.signals import signal_name, signal_number
 from coordinator.supervisor.lease_commands import LeaseCommands
 from coordinator.supervisor.pool import Pool
+from coordinator.supervisor.sweep_commands import SweepCommands
 from coordinator.supervisor.training import Training
 from coordinator.supervisor.views import Views
 
@@ -43,20 +45,21 @@ _SCALE = re.compile(r"[+-]?\d{1,5}")
 class Commands:
     """See the module."""
 
-    def __init__(self, pool: Pool, views: Views) -> None:
+    def __init__(self, pool: Pool, views: Views, sweep: SweepCommands) -> None:
         self._pool = pool
         self._views = views
+        self._sweep = sweep
         self._leases = LeaseCommands(pool.services.leases)
 
     async def handle(self, request: RequestUnion) -> Answer:  # noqa: PLR0911 - one case a request
         """The answer to one request; never raises for what a user may type."""
         match request:
-            case GetStatus():
-                return Done(data=self._views.status())
-            case GetRuns(limit):
-                return Done(data=self._views.runs(limit))
+            case GetStatus() | GetRuns():
+                return self._show(request)
             case GetLeases() | GetLease() | ReleaseLease() | StealLease() | GetNodes():
                 return await self._leases.handle(request)
+            case ChangeSweep():
+                return await self._sweep.handle(request)
             case Scale():
                 return self._scale(request)
             case Signal(signal, target):
@@ -67,6 +70,11 @@ class Commands:
                 return self._switch(request)
             case _:
                 assert_never(request)
+
+    def _show(self, request: GetStatus | GetRuns) -> Answer:
+        if isinstance(request, GetStatus):
+            return Done(data=self._views.status())
+        return Done(data=self._views.runs(request.limit))
 
     def _switch(self, request: Drain | Undrain | Pause | Resume | Stop) -> Answer:
         pool = self._pool

@@ -15,6 +15,7 @@ import structlog
 from coordinator.core.model import Outcome, SweepPath
 from coordinator.core.outcome import asks_the_server, judge
 from coordinator.core.protocol import RunView
+from coordinator.core.rescue import RESCUED_BY_DEFAULT
 from coordinator.core.signals import signal_name
 from coordinator.errors import CoordinatorError
 from coordinator.leases import Leases
@@ -34,6 +35,8 @@ log = structlog.get_logger()
 
 SERVER_SECONDS = 10.0
 """How long the server may take to tell a run's state before we judge without it."""
+
+REQUEUED = frozenset({Outcome.PREEMPTED, *RESCUED_BY_DEFAULT})
 
 
 class Endings:
@@ -64,6 +67,8 @@ class Endings:
         """Set by the daemon before anything starts."""
         self.linger: Callable[[Training], object] = lambda _training: None
         """Called when a training's agent is of no use any more."""
+        self.requeued: Callable[[], object] = lambda: None
+        """Called when the server has queued a run again: a sweep that is over may have to go on."""
 
     @property
     def pending(self) -> bool:
@@ -122,6 +127,8 @@ class Endings:
         )
         await self._history.add(view)
         await self._rescues.consider(training.command, outcome)
+        if outcome in REQUEUED:
+            self.requeued()
 
     async def _ask(self, run_id: str) -> str | None:
         with anyio.move_on_after(SERVER_SECONDS):

@@ -55,6 +55,7 @@ class PoolSettings:
     until_done: bool
     grace_seconds: float
     storm_seconds: float
+    idle_timeout_seconds: float
     preempt_signal: int
     """What `coordinatorctl preempt` and a retired slot send."""
 
@@ -80,6 +81,7 @@ class Pool:
         self._rescue_waits: bool | None = None
         """Known only while the sweep is over: it is asked for then."""
         self._over_since = 0.0
+        self._idle_since = monotonic()
         self.desired_slots = settings.slots
         self.paused = False
         self.draining = False
@@ -221,12 +223,13 @@ class Pool:
             return None
         if self.exit_code is not None:
             return self.exit_code
-        if self.services.agents.fatal is not None:
+        if self.services.agents.fatal is not None or self.sweep.deleted:
             return 1
         if self.settings.until_done:
             if self._preempted:
                 return PREEMPTED_EXIT_CODE
-            if self._no_more_work and not self.services.claims.undelivered:
+            waiting = self.services.claims.undelivered or self.sweep.undecided
+            if self._no_more_work and not waiting:
                 return 0
         return None
 
@@ -304,8 +307,8 @@ class Pool:
 
         Agents cannot register with a sweep that is over, so without one there is no rescue.
         """
-        if not self.sweep.over or self._rescue_waits is None:
-            return False
+        if self.sweep.closed or not self.sweep.over or self._rescue_waits is None:
+            return self.sweep.closed
         return not self._rescue_waits or not self.services.agents.ready
 
     async def _tick(self) -> None:
@@ -314,6 +317,7 @@ class Pool:
             await anyio.sleep(TICK_SECONDS)
             await self._rescues.settle()
             await self._look_for_rescues()
+            self._look_for_idleness()
             self.services.changed.bump()
 
     async def _look_for_rescues(self) -> None:
@@ -321,6 +325,14 @@ class Pool:
             self._rescue_waits, self._over_since = None, monotonic()
             return
         self._rescue_waits = await self._rescues.waiting(monotonic() - self._over_since)
+
+    def _look_for_idleness(self) -> None:
+        limit = self.settings.idle_timeout_seconds
+        if not self.is_idle or self.endings.pending or not limit:
+            self._idle_since = monotonic()
+        elif self.exit_code is None and monotonic() - self._idle_since >= limit:
+            log.info("idle_timeout", idle_seconds=limit, sweep_state=self.sweep.state)
+            self.exit_code = 0
 
     async def _reap(self) -> None:
         """Look at what the kernel has for us.

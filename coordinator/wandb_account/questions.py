@@ -14,6 +14,7 @@ import aiohttp
 
 from coordinator.core import wire
 from coordinator.core.model import SweepPath, SweepState
+from coordinator.core.sweep import SweepWork
 from coordinator.errors import PeerError, UserError
 from coordinator.wandb_account.login import Login
 
@@ -51,6 +52,13 @@ class UpstreamUnreachableError(PeerError):
         )
 
 
+class OddAnswerError(PeerError):
+    """the W&B server does not say which runs of a sweep wait"""
+
+    def __init__(self, base_url: str) -> None:
+        super().__init__(f"{base_url} does not say which runs of the sweep wait in its queue")
+
+
 def _words(error: Exception) -> str:
     """What went wrong, without the library's own notation."""
     if isinstance(error, aiohttp.ClientConnectorError):
@@ -79,6 +87,18 @@ class Account:
         if state is None:
             raise NoSuchSweepError(self._login.base_url, sweep)
         return state
+
+    async def sweep_work(self, sweep: SweepPath) -> SweepWork:
+        """The sweep's state, its runs so far and those that it has queued again.
+
+        Raises KeyRefusedError, OddAnswerError, UpstreamUnreachableError.
+        """
+        names = {"entity": sweep.entity, "project": sweep.project, "sweep": sweep.name,
+                 "filters": wire.queued_runs_filter(sweep.name)}  # fmt: skip
+        work = wire.sweep_work(await self._ask(wire.SWEEP_WORK, names))
+        if work is None:  # no proof that the sweep is gone
+            raise OddAnswerError(self._login.base_url)
+        return work
 
     async def run_state(self, sweep: SweepPath, run_id: str) -> str | None:
         """The run's state in upper case, None for one that the server does not know.

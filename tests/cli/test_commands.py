@@ -5,6 +5,7 @@ import pytest
 
 from coordinator.core.model import DownMode, NodeState, SlotState
 from coordinator.core.protocol import (
+    ChangeSweep,
     Drain,
     GetRuns,
     Pause,
@@ -41,6 +42,12 @@ pytestmark = pytest.mark.anyio
         ("signal 15 0", Signal("SIGTERM", "0")),
         ("stop", Stop(DownMode.PREEMPT)),
         ("stop --down drain", Stop(DownMode.DRAIN)),
+        ("sweep pause", ChangeSweep("pause")),
+        ("sweep resume", ChangeSweep("resume")),
+        ("sweep stop", ChangeSweep("stop")),
+        ("sweep cancel", ChangeSweep("cancel")),
+        ("sweep cancel --at-once", ChangeSweep("cancel", graceful=False)),
+        ("sweep cancel --graceful --grace 2m", ChangeSweep("cancel", True, 120.0)),
     ],
 )
 async def test_a_command_becomes_its_request(

@@ -6,7 +6,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import pytest
@@ -69,13 +69,19 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return messages(kind)
     if args := get_args(kind):
-        origin = getattr(kind, "__origin__", None)
-        if origin is list:
-            return st.lists(values(args[0]), max_size=3)
-        if origin is dict:
-            return st.dictionaries(values(args[0]), values(args[1]), max_size=3)
-        return st.one_of([values(arg) for arg in args])
+        return compound(get_origin(kind), args)
     return st.from_type(kind)
+
+
+def compound(origin: Any, args: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    """Values of a type that has parameters."""
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin is list:
+        return st.lists(values(args[0]), max_size=3)
+    if origin is dict:
+        return st.dictionaries(values(args[0]), values(args[1]), max_size=3)
+    return st.one_of([values(arg) for arg in args])
 
 
 def messages(message: Message) -> st.SearchStrategy[msgspec.Struct]:

@@ -53,6 +53,8 @@ class Desk:
     held: anyio.Event = field(default_factory=anyio.Event)
     dropped: anyio.Event = field(default_factory=anyio.Event)
     answer: Callable[[IdleBeat], Awaitable[bytes]] | None = None
+    passes_on: bool = True
+    """What `ordered` answers."""
 
     def knows(self, token: str) -> bool:
         return token in self.known
@@ -63,8 +65,9 @@ class Desk:
     def turned_away(self, token: str, reply: Reply) -> None:
         self.told.append(("turned_away", (token, reply)))
 
-    def ordered(self, token: str, orders: Orders) -> None:
+    def ordered(self, token: str, orders: Orders) -> bool:
         self.told.append(("ordered", (token, orders)))
+        return self.passes_on
 
     async def idle(self, token: str, beat: IdleBeat) -> bytes:
         self.told.append(("idle", (token, beat.agent_id)))

@@ -140,6 +140,15 @@ async def test_held_heartbeats_do_not_hold_other_requests_up() -> None:
         group.cancel_scope.cancel()
 
 
+async def test_orders_that_are_withheld_do_not_reach_the_agent() -> None:
+    async with staged(says(wire.heartbeat_answer(AGENT, [{"type": "exit"}]))) as stage:
+        stage.desk.passes_on = False
+        status, body = await stage.graphql(BUSY)
+        assert (status, wire.parse_orders(body)) == (200, wire.Orders((), (), False, ()))
+        [(_, (_, orders))] = stage.desk.told
+        assert orders.exit
+
+
 async def test_a_heartbeat_of_an_agent_with_a_run_passes_at_once_and_its_orders_are_told() -> None:
     stop = wire.heartbeat_answer(AGENT, [{"type": "stop", "run_id": "r1"}])
     async with staged(says(stop)) as stage:

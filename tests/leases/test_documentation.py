@@ -46,5 +46,5 @@ def test_every_key_is_documented() -> None:
     assert f"`{keys.prefix}`" in text
     for key in (keys.lease("RUN"), keys.run("RUN"), keys.void("TOKEN"), keys.node("NAME")):
         assert f"`{key.removeprefix(keys.prefix)}`" in text
-    for key in (keys.fence, keys.index, keys.stream, keys.epoch, keys.nodes):
+    for key in (keys.fence, keys.index, keys.stream, keys.epoch, keys.nodes, keys.sweep_state):
         assert f"`{key.removeprefix(keys.prefix)}`" in text

@@ -30,13 +30,16 @@ from coordinator.supervisor.history import History
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.pool import Pool, PoolSettings
 from coordinator.supervisor.rescues import Rescues
+from coordinator.supervisor.revival import Revival
 from coordinator.supervisor.shims import ShimLink, Shims
 from coordinator.supervisor.slot import Services, Slot, SlotSettings
 from coordinator.supervisor.stays import StayFiles
 from coordinator.supervisor.sweep import SweepWatch
+from coordinator.supervisor.sweep_commands import SweepCommands
 from coordinator.supervisor.training import Order, Training
 from coordinator.supervisor.views import Names, Views
 from coordinator.wandb_account import Account, AgentCommand, Login
+from coordinator.wandb_account.sweep_command import SweepCommand
 from tests.supervisor.stage import SECONDS, SWEEP, command
 
 GRACE_SECONDS = 3600.0
@@ -115,13 +118,16 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
     changed, leases = Level(), NoLeases("a")
     files = StayFiles(folder, folder)
     settings = PoolSettings(slots, 1, until_done=False, grace_seconds=GRACE_SECONDS,
-                            storm_seconds=2.0, preempt_signal=signal.SIGUSR2)  # fmt: skip
+                            storm_seconds=2.0, idle_timeout_seconds=0.0,
+                            preempt_signal=signal.SIGUSR2)  # fmt: skip
     slot_settings = SlotSettings(60.0, 1.0, 5.0, files, lambda _kind, _slot: {})
     async with ClientSession() as session, anyio.create_task_group() as group:
         account = Account(Login(NOBODY, "k" * 40, key_from_environment=True), session)
         policy = Policy(enabled=False, on=frozenset(), max_attempts=1, backoff_seconds=1.0)
         rescues = Rescues(policy, leases, account, SWEEP, patience_seconds=1.0)
-        sweep = SweepWatch(account, SWEEP, SweepState.RUNNING, changed)
+        command = SweepCommand("false", SWEEP, {}, folder)
+        revival = Revival(account, SWEEP, leases, command, enabled=False)
+        sweep = SweepWatch(account, SWEEP, SweepState.RUNNING, changed, revival)
         endings = Endings(node="a", sweep=SWEEP, account=account, leases=leases,
                           history=History(folder / "runs.jsonl"), stays=files, rescues=rescues,
                           changed=changed)  # fmt: skip
@@ -137,7 +143,13 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
                       gpus_per_slot=1)  # fmt: skip
         views = Views(names, pool, History(folder / "runs.jsonl"))
         await group.start(shims.run)
-        found = Node(pool, Commands(pool, views), slot_settings, folder, group)
+        found = Node(
+            pool,
+            Commands(pool, views, SweepCommands(pool, command, graceful=False)),
+            slot_settings,
+            folder,
+            group,
+        )
         try:
             yield found
         finally:

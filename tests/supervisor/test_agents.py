@@ -308,6 +308,26 @@ async def test_a_run_that_a_person_stopped_is_remembered_with_its_agent(tmp_path
         assert agent.cancelled_runs == {"r0", "r1"}, "an exit ends the run that it has"
 
 
+async def test_an_exit_is_withheld_while_the_run_is_ended_gracefully(tmp_path: Path) -> None:
+    async with crew(tmp_path) as ours:
+        [agent] = await ours.started()
+        ours.agents.give(agent, command("r1"))
+        leave = wire.Orders((), (), exit=True, other=())
+        assert ours.agents.ordered(agent.token, leave)
+        ended: list[str] = []
+
+        def end(run_id: str) -> bool:
+            ended.append(run_id)
+            return True
+
+        ours.agents.withhold = end
+        assert not ours.agents.ordered(agent.token, leave)
+        stop = wire.Orders((), ("r1",), exit=False, other=())
+        assert ours.agents.ordered(agent.token, stop), "a person stopped this run alone"
+        assert ended == ["r1"]
+        assert ours.refusals == ["refused"] * 2, "the sweep is looked at"
+
+
 # --- output ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "words"),
