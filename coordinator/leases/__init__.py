@@ -10,9 +10,9 @@ from coordinator.core.lease import (
     LeaseSettings,
 )
 from coordinator.core.protocol import LeaseView
+from coordinator.leases.addresses import redacted_url
 from coordinator.leases.answers import OfferStatus, Rescue, StealStatus, Stolen, Waiting
 from coordinator.leases.api import Leases, OnFenced, OnStop
-from coordinator.leases.connection import redacted_url
 from coordinator.leases.journal import Journal, JournalEntry
 from coordinator.leases.keeper import LeaseKeeper
 from coordinator.leases.off import NoLeases

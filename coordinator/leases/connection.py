@@ -1,57 +1,33 @@
-"""Connections to Redis: the URL, clients with time-outs fit for leases, and the check at start.
+"""Connections to Redis: clients with time-outs fit for leases, whatever form Redis has.
 
-Owns what redis-py is told and which server is good enough. It must never show a password, and never
-let the client library retry: a retried write runs twice (measured; LEASES rule 2).
+Owns what redis-py is told. It must never let the client library retry: a retried write runs twice
+(measured; LEASES rule 2).
 """
 
-import re
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 import redis.exceptions as redis_errors
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import (
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
 from redis.backoff import NoBackoff
 
-from coordinator.errors import ConfigError, PeerError, UserError
+from coordinator.errors import ConfigError
+from coordinator.leases.addresses import WHERE, Address, read_address
 
-WHERE: Final = "[redis] url"
-OLDEST: Final = (7, 0)
-"""First Redis whose scripts may carry flags (`allow-oom`); every Valkey has them."""
-MINIMAL_ACL: Final = (
-    "resetkeys",
-    "~wandb-coordinator:1:*",
-    "resetchannels",
-    "-@all",
-    # asked directly
-    "+info",
-    "+eval",
-    "+evalsha",
-    "+xread",
-    # called by the scripts
-    "+time",
-    "+get",
-    "+set",
-    "+exists",
-    "+pexpire",
-    "+hset",
-    "+hsetnx",
-    "+hmget",
-    "+hincrby",
-    "+hdel",
-    "+zadd",
-    "+zrem",
-    "+zrange",
-    "+zrangebyscore",
-    "+zcard",
-    "+zremrangebyscore",
-    "+xadd",
-)
-"""What a Redis user needs at least, as rules of ACL SETUSER; docs/leases.md shows the same."""
-_REFUSALS: Final = (redis_errors.AuthenticationError, redis_errors.NoPermissionError)
+Client = Redis | RedisCluster
+REFUSALS: Final = (redis_errors.AuthenticationError, redis_errors.NoPermissionError)
 _ANSWERS: Final = (
-    *_REFUSALS,
+    *REFUSALS,
     redis_errors.BusyLoadingError,
     redis_errors.OutOfMemoryError,
     redis_errors.ReadOnlyError,
@@ -64,55 +40,110 @@ _SAY_NOTHING: Final[dict[str, Any]] = (
 """No CLIENT SETINFO at each new connection: with it a link that is slow, but well within the
 time-out, cannot be taken up again once it has broken, since one deadline holds for greeting and
 request (found by scripts/nemesis). redis-py has renamed the options."""
-_LATER: Final = re.compile(r"(redis|rediss|valkey|valkeys)\+(sentinel|cluster)")
-_SCHEMES: Final = ("redis", "rediss", "unix")
+_OLD_CLUSTER: Final[dict[str, Any]] = (
+    {"cluster_error_retry_attempts": 0, "connection_error_retry_attempts": 0}
+    if "connection_error_retry_attempts" in signature(RedisCluster.__init__).parameters
+    else {}
+)
+"""Before redis-py 6 the Cluster client counted its retries in these; now `retry` does."""
+_SPARE_CONNECTIONS: Final = 10
+"""A Cluster client does not wait for a free connection, it fails: so some more than are used."""
 
 
-def redacted_url(url: str) -> str:
-    """`url` without its password, be it before the host or among the options."""
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    if "@" in netloc:
-        credentials, host = netloc.rsplit("@", 1)
-        user, colon, _ = credentials.partition(":")
-        netloc = f"{user}{':***' if colon else ''}@{host}"
-    query = re.sub(r"(?i)((?:^|&)[^=&]*password=)[^&]*", r"\1***", parts.query)
-    text = urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))
-    return text if parts.scheme != "unix" or netloc else text.replace("unix:/", "unix:///", 1)
+class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+    """Waits for a free connection, and closes those to the Sentinels with its own."""
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        await super().disconnect(inuse_connections)
+        if inuse_connections:  # not so when the primary has moved
+            for sentinel in self.sentinel_manager.sentinels:
+                await sentinel.aclose()
 
 
-def check_url(url: str) -> None:
-    """Raises ConfigError for a URL that cannot be used."""
-    scheme = urlsplit(url).scheme
-    if _LATER.fullmatch(scheme):
-        raise ConfigError(
-            WHERE, f"{scheme}:// is not supported yet; give the primary's redis:// address"
-        )
-    if scheme not in _SCHEMES:
-        wanted = ", ".join(f"{name}://" for name in _SCHEMES)
-        raise ConfigError(WHERE, f'{redacted_url(url)!r} is none of {wanted}, "embedded", "off"')
-
-
-def open_client(url: str, *, timeout_seconds: float, connections: int) -> Redis:
+def open_client(url: str, *, timeout_seconds: float, connections: int) -> Client:
     """A client that connects when first used. Raises ConfigError for an unusable URL."""
-    check_url(url)
+    address = read_address(url)
     options: dict[str, Any] = {
         "decode_responses": True,
         "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
         "socket_timeout": timeout_seconds,
         "socket_connect_timeout": timeout_seconds,
         **_SAY_NOTHING,
+        **address.options,
     }
-    if urlsplit(url).scheme != "unix":
-        options["socket_keepalive"] = True
+    if "path" not in options:
+        options.setdefault("socket_keepalive", True)
     try:
-        pool = BlockingConnectionPool.from_url(
-            url, max_connections=connections, timeout=timeout_seconds, **options
-        )
-    except ValueError as error:
+        match address.kind:
+            case "server":
+                return _server(options, timeout_seconds, connections)
+            case "sentinel":
+                return _sentinel(address, options, timeout_seconds, connections)
+            case "cluster":
+                return _cluster(address, options, timeout_seconds, connections)
+    except (ValueError, TypeError) as error:
         raise ConfigError(WHERE, str(error)) from error
+
+
+def _server(options: dict[str, Any], timeout_seconds: float, connections: int) -> Redis:
+    return _on(BlockingConnectionPool(**_limits(timeout_seconds, connections) | options))
+
+
+def _sentinel(
+    address: Address, options: dict[str, Any], timeout_seconds: float, connections: int
+) -> Redis:
+    """All Sentinels must fit into one time-out: the first ones may be black holes."""
+    share = timeout_seconds / (len(address.hosts) + 1)
+    own = {"socket_timeout": share, "socket_connect_timeout": share, "retry": _never()}
+    own |= _SAY_NOTHING | (address.sentinel_options or {})
+    manager = Sentinel(address.hosts, sentinel_kwargs=own)  # type: ignore[no-untyped-call]
+    secure = options.pop("connection_class", None) is SSLConnection
+    options["connection_class"] = (
+        SentinelManagedSSLConnection if secure else SentinelManagedConnection
+    )
+    options.pop("host", None)
+    limits = _limits(timeout_seconds, connections)
+    pool = _SentinelPool(address.service, manager, **limits | options)  # type: ignore[no-untyped-call]
+    return _on(pool)
+
+
+def _cluster(
+    address: Address, options: dict[str, Any], timeout_seconds: float, connections: int
+) -> RedisCluster:
+    """As with Sentinels, nodes that are black holes must leave time to ask the others."""
+    options["socket_connect_timeout"] = timeout_seconds / (len(address.hosts) + 1)
+    options["ssl"] = options.pop("connection_class", None) is SSLConnection
+    options.pop("host", None)
+    return RedisCluster(
+        startup_nodes=[ClusterNode(host, port) for host, port in address.hosts],
+        retry=_never(),
+        max_connections=connections + _SPARE_CONNECTIONS,
+        **_OLD_CLUSTER,
+        **options,
+    )
+
+
+def _limits(timeout_seconds: float, connections: int) -> dict[str, Any]:
+    return {"max_connections": connections, "timeout": timeout_seconds, "retry": _never()}
+
+
+def _on(pool: BlockingConnectionPool) -> Redis:
+    pool.make_connection()  # type: ignore[no-untyped-call] # an unknown option is told now
     return Redis.from_pool(pool)
+
+
+def _never() -> Retry:
+    return Retry(NoBackoff(), 0)
+
+
+async def follow_primary(client: Client) -> None:
+    """Ask the Sentinels, if there are any, who is primary now; redis-py then leaves the old one.
+
+    Without this a client stays with an old primary that still answers: the Sentinels turn it into a
+    replica only after several seconds.
+    """
+    if isinstance(client, Redis) and isinstance(client.connection_pool, _SentinelPool):
+        await client.connection_pool.get_master_address()  # type: ignore[no-untyped-call]
 
 
 def telling(error: BaseException) -> BaseException:
@@ -121,46 +152,5 @@ def telling(error: BaseException) -> BaseException:
     while seen is not None:
         if isinstance(seen, _ANSWERS):
             return seen
-        seen = seen.__context__
+        seen = seen.__cause__ or seen.__context__
     return error
-
-
-async def check_server(client: Redis) -> str:
-    """Name and version of a server that leases can rely on.
-
-    Raises UserError for a server that never will do, PeerError for one that may do later, and what
-    redis-py raises when there is no answer.
-    """
-    try:
-        facts: dict[str, Any] = await client.info("everything")
-    except redis_errors.RedisError as error:
-        cause = telling(error)
-        if isinstance(cause, _REFUSALS):
-            raise UserError(f"{WHERE}: Redis refuses the user or password: {cause}") from error
-        raise
-    name, version = _identify(facts)
-    if name == "Redis" and _numbers(version) < OLDEST:
-        raise UserError(
-            f"{WHERE}: Redis {version} is too old; leases need Redis 7.0 or Valkey or later"
-        )
-    policy = str(facts.get("maxmemory_policy", "noeviction"))
-    if policy != "noeviction":
-        raise UserError(
-            f"{WHERE}: maxmemory-policy is {policy}, which lets Redis throw leases away; "
-            "set it to noeviction"
-        )
-    if int(facts.get("cluster_enabled", 0)):
-        raise UserError(f"{WHERE}: this is a Redis Cluster node, which is not supported yet")
-    if facts.get("role") == "slave":
-        raise PeerError("this server is a replica and takes no writes")
-    return f"{name} {version}"
-
-
-def _identify(facts: dict[str, Any]) -> tuple[str, str]:
-    if "valkey_version" in facts:
-        return "Valkey", str(facts["valkey_version"])
-    return "Redis", str(facts.get("redis_version", "0"))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

@@ -24,11 +24,13 @@ from coordinator.core.lease import (
 from coordinator.core.model import CommandKind, Outcome, SweepPath
 from coordinator.core.protocol import LeaseView
 from coordinator.errors import PeerError, UserError
+from coordinator.leases.addresses import redacted_url
 from coordinator.leases.answers import OfferStatus, Rescue, Stolen, Waiting
 from coordinator.leases.api import OnFenced, OnStop
 from coordinator.leases.claims import Claims
 from coordinator.leases.clock import boottime_seconds
-from coordinator.leases.connection import check_server, open_client, redacted_url
+from coordinator.leases.connection import open_client
+from coordinator.leases.fitness import FitnessWatch
 from coordinator.leases.holdings import Holding, Holdings
 from coordinator.leases.journal import Journal
 from coordinator.leases.keys import Keys
@@ -95,6 +97,9 @@ class LeaseKeeper:
         self._renewer = Renewer(
             self._store, self._holdings, self._sight, settings, self._register_again
         )
+        self._fitness = FitnessWatch(
+            self._client, keys.epoch, self._sight, settings, self._renewer.kick
+        )
         self._releaser = Releaser(self._store, journal, settings)
         self._wakeups = Wakeups(self._reader, keys.stream, settings)
         self._claims = Claims(
@@ -138,6 +143,7 @@ class LeaseKeeper:
         tasks.start_soon(self._renewer.run)
         tasks.start_soon(self._releaser.run)
         tasks.start_soon(self._wakeups.run)
+        tasks.start_soon(self._fitness.run)
         await self._releaser.drained()
         self._ready.set()
         task_status.started()
@@ -166,8 +172,7 @@ class LeaseKeeper:
         """Wait for a Redis that answers, is good enough and has renewed what we hold."""
         while True:
             try:
-                with anyio.fail_after(self._settings.timeout_seconds):
-                    server = await check_server(self._client)
+                server = await self._fitness.first()
             except (*TROUBLE, PeerError) as error:
                 self._sight.bad(error)
                 self._holdings.missed(boottime_seconds())
@@ -175,7 +180,7 @@ class LeaseKeeper:
                 if await self._renewer.round():
                     break
             await anyio.sleep(jittered(min(self._settings.renew_seconds / 4, 1.0), 0.3))
-        log.info("redis_connected", url=self._shown_url, server=server)
+        log.info("redis_connected", url=self._shown_url, server=server.name)
 
     # --- the path of a token, see `Claims` --------------------------------------------------------
     async def acquire(self, claim: Claim) -> Lease | Dropped:

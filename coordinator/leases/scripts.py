@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from redis.exceptions import NoScriptError
 
 if TYPE_CHECKING:
-    from redis.asyncio import Redis
+    from coordinator.leases.connection import Client
 
 NAMES: Final = (
     "acquire",
@@ -55,7 +55,7 @@ class Scripts:
         }
 
     async def run(
-        self, client: "Redis", name: str, keys: Sequence[str], args: Sequence[str | int]
+        self, client: "Client", name: str, keys: Sequence[str], args: Sequence[str | int]
     ) -> list[Any]:
         """The script's answer. Raises what redis-py raises; the caller sets the deadline."""
         try:

@@ -33,6 +33,8 @@ class Sight:
         self._trouble = ""
         self._told: float | None = None
         self._doubt_until = 0.0
+        self._unfit = ""
+        self._unfit_since = 0.0
         self.seen = False
         """True once Redis has answered."""
 
@@ -59,6 +61,24 @@ class Sight:
             advice=ADVICE,
         )
 
+    def unfit(self, problem: str) -> None:
+        """The server that answers now will not do: what is held is kept, nothing is claimed."""
+        if problem == self._unfit:
+            return
+        self._unfit, self._unfit_since = problem, boottime_seconds()
+        log.error("redis_unfit", url=self._url, problem=problem)
+
+    def fit(self) -> None:
+        """The server will do."""
+        if self._unfit:
+            self._unfit = ""
+            away = round(boottime_seconds() - self._unfit_since, 3)
+            log.info("redis_recovered", url=self._url, away_seconds=away)
+
+    def changed(self, server: str) -> None:
+        """Another server answers than before, or the same after a restart."""
+        log.warning("redis_changed", url=self._url, server=server)
+
     def doubt(self) -> None:
         """An acquire failed though renewals may not: claim nothing more for a moment."""
         self._doubt_until = boottime_seconds() + self._settings.renew_seconds / 2
@@ -75,7 +95,8 @@ class Sight:
     @property
     def health(self) -> Health:
         """The judgement of the moment; before the first contact it is never "ok"."""
-        trouble = self._trouble or ("" if self.seen else "Redis has not answered yet")
+        first = "" if self.seen else "Redis has not answered yet"
+        trouble = self._trouble or self._unfit or first
         return judge_health(boottime_seconds() - self._acknowledged, trouble, self._settings)
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 import anyio
 import msgspec
 import redis.exceptions as redis_errors
-from redis.asyncio import Redis
 
 from coordinator.core.cluster import LeaseDetailView
 from coordinator.core.lease import Claim, DropReason, Lease, LeaseSettings
@@ -35,6 +34,7 @@ from coordinator.leases.answers import (
     read_rescue,
 )
 from coordinator.leases.clock import ServerClock
+from coordinator.leases.connection import Client
 from coordinator.leases.keys import Keys
 from coordinator.leases.registry import (
     REGISTRY_FIELDS,
@@ -47,7 +47,12 @@ from coordinator.leases.registry import (
 )
 from coordinator.leases.scripts import Scripts
 
-TROUBLE: Final = (redis_errors.RedisError, OSError, TimeoutError)
+TROUBLE: Final = (
+    redis_errors.RedisError,
+    redis_errors.RedisClusterException,
+    OSError,
+    TimeoutError,
+)
 """What an exchange can fail with. None of these is ever a reason to stop a training."""
 CHUNK: Final = 128
 """Leases renewed in one call: 100 take 0.5 ms, and a script holds up everybody else (LEASES)."""
@@ -82,7 +87,7 @@ class Store:
 
     def __init__(
         self,
-        client: Redis,
+        client: Client,
         keys: Keys,
         node: str,
         settings: LeaseSettings,

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import anyio
 import structlog
-from redis.asyncio import Redis
 
 from coordinator.core.lease import LeaseSettings
+from coordinator.leases.connection import Client
 from coordinator.leases.renewal import jittered
 from coordinator.leases.store import TROUBLE
 
@@ -45,7 +45,7 @@ class Waiter:
 class Wakeups:
     """All waiters of this node and the reader that wakes them."""
 
-    def __init__(self, reader: Redis, stream: str, settings: LeaseSettings) -> None:
+    def __init__(self, reader: Client, stream: str, settings: LeaseSettings) -> None:
         """`reader` is a client of its own: a blocked connection serves nobody else."""
         self._reader = reader
         self._stream = stream

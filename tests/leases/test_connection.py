@@ -1,7 +1,5 @@
 """Which Redis is good enough, what is shown of its address, and what a user's rights must be."""
 
-import shutil
-import socket
 from pathlib import Path
 
 import anyio
@@ -12,7 +10,9 @@ from redis.exceptions import NoPermissionError
 from coordinator.core.model import Outcome, SweepPath
 from coordinator.errors import ConfigError, UserError
 from coordinator.leases import LeaseKeeper
-from coordinator.leases.connection import MINIMAL_ACL, check_server, open_client, redacted_url
+from coordinator.leases.addresses import redacted_url
+from coordinator.leases.connection import open_client
+from coordinator.leases.fitness import MINIMAL_ACL, check_server
 from coordinator.redis_server import find_server
 from tests.leases.nodes import FAST, NO_RACE, claim, node, resume, until
 from tests.support.redis import FaultProxy, RedisServer, redis_server
@@ -33,6 +33,12 @@ pytestmark = pytest.mark.anyio
         ("redis://h?password=s3cret", "redis://h?password=***"),
         ("unix:///run/r.sock?password=s3cret", "unix:///run/r.sock?password=***"),
         ("unix://user:s3cret@/run/r.sock", "unix://user:***@/run/r.sock"),
+        (
+            "redis+sentinel://u:s3@cret@h:1,i:2/p?sentinel_password=s3cret",
+            "redis+sentinel://u:***@h:1,i:2/p?sentinel_password=***",
+        ),
+        ("redis+cluster://:s3cret@[::1]:1,h", "redis+cluster://:***@[::1]:1,h"),
+        ("redis://u:s3/cret@h", "redis://u:***@h"),
         ("s3cret", "s3cret"),
     ],
 )
@@ -41,7 +47,21 @@ def test_no_password_is_shown(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://h", "h:6379", "redis+sentinel://h/primary", "redis+cluster://h", ""]
+    "url",
+    [
+        "http://h",
+        "h:6379",
+        "redis+sentinel://h:26379",
+        "redis+sentinel://h:x/primary",
+        "redis+sentinel://h,,i/primary",
+        "redis+sentinel://h:99999/primary",
+        "redis+cluster://h/1",
+        "redis+cluster://h?no_such_option=1",
+        "redis+sentinel://h/primary?no_such_option=1",
+        "redis://h?no_such_option=1",
+        "unix+cluster:///s",
+        "",
+    ],
 )
 def test_an_unusable_url_is_refused_by_the_name_of_its_key(url: str, sweep: SweepPath) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -95,7 +115,7 @@ async def test_a_redis_that_is_too_old_is_refused(
 
         monkeypatch.setattr(client, "info", old_info)
         with pytest.raises(UserError, match=r"6\.2\.14 is too old"):
-            await check_server(client)
+            await check_server(client, "k")
 
 
 async def test_a_replica_is_waited_for_like_an_unreachable_redis(
@@ -164,46 +184,10 @@ async def test_valkey_serves_as_well(sweep: SweepPath, tmp_path: Path) -> None:
     if "valkey" not in program:
         pytest.skip("no Valkey is installed")
     async with redis_server(tmp_path, program=program) as server, server.client() as client:
-        assert (await check_server(client)).startswith("Valkey ")
+        assert (await check_server(client, "k")).name.startswith("Valkey ")
         async with node(server.url, sweep, tmp_path) as a:
             lease = await a.held(claim("r1"))
             await client.config_set("maxmemory", "1mb")
             assert await a.keeper._renewer.round()
             await a.keeper.release(lease.token, Outcome.FAILED)
             assert a.journalled() == set()
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
-async def test_rediss_addresses_are_served_over_tls(sweep: SweepPath, tmp_path: Path) -> None:
-    key, certificate = tmp_path / "k.pem", tmp_path / "c.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
-    command += ["-keyout", str(key), "-out", str(certificate)]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    await anyio.run_process(command)
-    port = free_port()
-    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--bind", "127.0.0.1"]
-    options += ["--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
-    async with redis_server(tmp_path, *options, "--requirepass", "s3cret"):
-        url = f"rediss://:s3cret@127.0.0.1:{port}?ssl_ca_certs={certificate}"
-        async with node(url, sweep, tmp_path) as a:
-            lease = await a.held(claim("r1"))
-            await a.keeper.release(lease.token, Outcome.FAILED)
-            assert a.journalled() == set()
-
-
-def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from coordinator.core.model import SweepPath
 from coordinator.leases import LeaseSettings
-from coordinator.leases.connection import MINIMAL_ACL
+from coordinator.leases.fitness import MINIMAL_ACL
 from coordinator.leases.keys import Keys
 from coordinator.leases.scripts import NAMES, lua_source
 

@@ -35,7 +35,7 @@ anyio.run(main)
 async def ask(url: str, *command: str) -> object:
     client = open_client(url, timeout_seconds=10, connections=1)
     try:
-        return await client.execute_command(*command)  # type: ignore[no-untyped-call]
+        return await client.execute_command(*command)
     finally:
         await client.aclose()
 

@@ -240,6 +240,7 @@ def private_redis(
     context = redis_server(tmp_path_factory.mktemp("m"))
     server = runner.run(context.__aenter__())
     client = open_client(server.url, timeout_seconds=10, connections=1)
+    assert isinstance(client, Redis)
     try:
         yield client
     finally:

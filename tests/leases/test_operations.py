@@ -11,7 +11,7 @@ from coordinator.core.model import Outcome, SweepPath
 from coordinator.errors import PeerError
 from coordinator.leases import DropReason, FreeStatus, HolderState, NodeFacts, StealStatus
 from coordinator.leases.answers import Granted, RenewStatus
-from coordinator.leases.connection import MINIMAL_ACL
+from coordinator.leases.fitness import MINIMAL_ACL
 from tests.leases.nodes import FAST, claim, node, resume, until
 from tests.leases.test_connection import acl
 from tests.leases.virtual import GRACE, SETTINGS, TTL, Virtual

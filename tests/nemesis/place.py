@@ -38,6 +38,7 @@ class Place(ABC):
     async def admin(self) -> AsyncIterator[Redis]:
         """A client that no fault stands in front of, and that waits for a busy server."""
         client = open_client(self.redis.url, timeout_seconds=ADMIN_SECONDS, connections=2)
+        assert isinstance(client, Redis)
         try:
             yield client
         finally:

@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from subprocess import DEVNULL
 
 import anyio
 from anyio.abc import Process, SocketStream
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from coordinator.leases.connection import open_client
 from coordinator.redis_server import find_server
@@ -26,10 +27,23 @@ def redis_program() -> str:
     return shutil.which("redis-server") or str(find_server())
 
 
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class RedisServer:
     """One server on a unix socket in `directory`; it can be killed, frozen and started again."""
 
-    def __init__(self, directory: Path, options: Sequence[str], program: str) -> None:
+    def __init__(
+        self, directory: Path, options: Sequence[str], program: str, sentinel: Path | None = None
+    ) -> None:
+        """`sentinel` is the file of a Sentinel, which must be able to write it."""
+        self._first = (
+            ["--port", "0", "--save", ""] if sentinel is None else [str(sentinel), "--sentinel"]
+        )
         self.socket = directory / "r.sock"
         self.url = f"unix://{self.socket}"
         self._directory = directory
@@ -46,7 +60,7 @@ class RedisServer:
     async def start(self) -> None:
         """Until it answers."""
         self.socket.unlink(missing_ok=True)
-        command = [self._program, "--port", "0", "--unixsocket", str(self.socket), "--save", ""]
+        command = [self._program, *self._first, "--unixsocket", str(self.socket)]
         command += ["--dir", str(self._directory), *self._options]
         self._process = await anyio.open_process(command, stdin=DEVNULL, stdout=DEVNULL)
         with anyio.fail_after(20):
@@ -83,6 +97,7 @@ class RedisServer:
     async def client(self, url: str | None = None) -> AsyncIterator[Redis]:
         """A client for the test itself."""
         client = open_client(url or self.url, timeout_seconds=10, connections=4)
+        assert not isinstance(client, RedisCluster)
         try:
             yield client
         finally:
@@ -91,10 +106,14 @@ class RedisServer:
 
 @asynccontextmanager
 async def redis_server(
-    directory: Path, *options: str, program: str | None = None, start: bool = True
+    directory: Path,
+    *options: str,
+    program: str | None = None,
+    start: bool = True,
+    sentinel: Path | None = None,
 ) -> AsyncIterator[RedisServer]:
     """A server with `options` added to its command line."""
-    server = RedisServer(directory, options, program or redis_program())
+    server = RedisServer(directory, options, program or redis_program(), sentinel)
     try:
         if start:
             await server.start()
