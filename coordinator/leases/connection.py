@@ -4,6 +4,7 @@ Owns what redis-py is told. It must never let the client library retry: a retrie
 (measured; LEASES rule 2).
 """
 
+import os
 from importlib.util import find_spec
 from inspect import signature
 from typing import Any, Final
@@ -50,6 +51,10 @@ _SPARE_CONNECTIONS: Final = 10
 """A Cluster client does not wait for a free connection, it fails: so some more than are used."""
 
 
+_FILES: Final = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
+"""A missing one would look like a server that is away."""
+
+
 class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
     """Waits for a free connection, and closes those to the Sentinels with its own."""
 
@@ -71,6 +76,9 @@ def open_client(url: str, *, timeout_seconds: float, connections: int) -> Client
         **_SAY_NOTHING,
         **address.options,
     }
+    for name in _FILES & options.keys():
+        if not os.access(options[name], os.R_OK):
+            raise ConfigError(WHERE, f"{name}: {options[name]} cannot be read")
     if "path" not in options:
         options.setdefault("socket_keepalive", True)
     try:
