@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from redis.asyncio import Redis
 
 from coordinator.core.model import CommandKind, SweepPath
 from coordinator.leases import Claim, HolderState, Lease, LeaseKeeper, LeaseSettings
+from coordinator.leases.keys import Keys
 
 FAST = LeaseSettings(
     ttl_seconds=1.8,
@@ -23,6 +25,8 @@ FAST = LeaseSettings(
 """Times scaled down so far that a loaded machine of two cores still keeps them."""
 NO_RACE = replace(FAST, race_window_seconds=0.0)
 """Every conflict is a hand-off."""
+PATIENT = replace(NO_RACE, handoff_seconds=60.0)
+"""And every hand-off is waited for."""
 
 
 def claim(run_id: str, kind: CommandKind = CommandKind.RUN, slot: int = 0) -> Claim:
@@ -90,6 +94,12 @@ async def node(
             yield Node(keeper, journal_dir, fenced, stopped)
         finally:
             tasks.cancel_scope.cancel()
+
+
+async def announced(client: Redis, sweep: SweepPath) -> list[str]:
+    """The events of the stream."""
+    entries: Any = await client.xrange(Keys(sweep).stream)
+    return [fields["event"] for _, fields in entries]
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -207,7 +207,7 @@ async def test_only_a_shared_redis_makes_unknown_resumed_runs_wait(
             await client.delete(Keys(sweep).epoch)
 
 
-async def test_a_cancelled_acquire_leaves_nothing_behind(
+async def test_a_hundred_cancelled_claims_get_no_wrong_answer_and_leak_no_connection(
     redis: RedisServer, sweep: SweepPath, tmp_path: Path
 ) -> None:
     async with node(redis.url, sweep, tmp_path) as a, redis.client() as client:

@@ -19,7 +19,7 @@ LOOPBACK = ("--bind", "127.0.0.1")
 AT_ONCE = ("--repl-diskless-sync-delay", "0")
 
 
-async def ask(server: RedisServer, *command: str | int) -> Any:
+async def ask(server: RedisServer, *command: str | float) -> Any:
     """One command to one server."""
     async with server.client() as client:
         return await client.execute_command(*command)  # type: ignore[no-untyped-call]
