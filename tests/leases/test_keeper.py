@@ -12,7 +12,7 @@ from coordinator.leases import Dropped, DropReason, Lease, LeaseKeeper
 from coordinator.leases.clock import boottime_seconds
 from coordinator.leases.holdings import Holding
 from coordinator.leases.keys import Keys
-from tests.leases.nodes import FAST, NO_RACE, claim, node, resume, until
+from tests.leases.nodes import FAST, NO_RACE, Node, claim, node, resume, until
 from tests.support.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +61,7 @@ async def test_two_claims_of_one_node_conflict_like_any_others(
         assert a.keeper.leases_held == 1
 
 
-async def test_a_release_wakes_the_claim_that_waits(
+async def test_a_clean_release_wakes_the_claim_that_waits_within_a_tenth_of_a_second(
     redis: RedisServer, sweep: SweepPath, tmp_path: Path
 ) -> None:
     settings = replace(NO_RACE, renew_seconds=6.0, ttl_seconds=60.0, handoff_seconds=60.0)
@@ -69,28 +69,33 @@ async def test_a_release_wakes_the_claim_that_waits(
         node(redis.url, sweep, tmp_path, "node-a", settings) as a,
         node(redis.url, sweep, tmp_path, "node-b", settings) as b,
     ):
-        first = await a.held(claim("r1"))
-        got: list[tuple[float, Lease | Dropped]] = []
+        times = [await _hand_over(redis, a, b, f"r{number}") for number in range(5)]
+        assert min(times) < 0.1, "the poll's floor is 1.35 s here; a loaded machine may be late"
 
-        async def second() -> None:
-            result = await b.keeper.acquire(resume("r1"))
-            got.append((anyio.current_time(), result))
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(second)
-            await until(lambda: len(b.journalled()) == 1)
-            # The reader must block before the release, else the slow poll finds it.
-            async with redis.client() as client:
-                with anyio.fail_after(20):
-                    while int((await client.info("clients"))["blocked_clients"]) < 2:  # noqa: ASYNC110
-                        await anyio.sleep(0.01)
-            await anyio.wait_all_tasks_blocked()
-            released = anyio.current_time()
-            await a.keeper.release(first.token, Outcome.PREEMPTED)
-        when, result = got[0]
-        assert isinstance(result, Lease)
-        assert result.fence > first.fence
-        assert when - released < 1.0, "the poll's floor is 1.35 s here"
+async def _hand_over(redis: RedisServer, a: Node, b: Node, run_id: str) -> float:
+    """Seconds from a release by `a` to the grant to `b`, which waits for it."""
+    first = await a.held(claim(run_id))
+    got: list[tuple[float, Lease]] = []
+
+    async def second() -> None:
+        lease = await b.held(resume(run_id))
+        got.append((anyio.current_time(), lease))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(second)
+        await until(lambda: len(b.journalled()) > b.keeper.leases_held)
+        # The reader must block before the release, else the slow poll finds it.
+        async with redis.client() as client:
+            with anyio.fail_after(20):
+                while int((await client.info("clients"))["blocked_clients"]) < 2:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+        await anyio.wait_all_tasks_blocked()
+        released = anyio.current_time()
+        await a.keeper.release(first.token, Outcome.PREEMPTED)
+    when, lease = got[0]
+    assert lease.fence > first.fence
+    return when - released
 
 
 async def test_a_holder_that_goes_on_ends_the_wait(
@@ -225,7 +230,7 @@ async def test_a_hundred_cancelled_claims_get_no_wrong_answer_and_leak_no_connec
             await a.held(claim(f"r{number}", CommandKind.RUN))
 
 
-async def test_a_thousand_leases_are_renewed_in_one_short_round(
+async def test_a_thousand_leases_are_renewed_in_one_round_of_less_than_50_ms(
     redis: RedisServer, sweep: SweepPath, tmp_path: Path
 ) -> None:
     # No round but those of the test: a loaded machine takes longer than ten seconds over it.
@@ -238,18 +243,18 @@ async def test_a_thousand_leases_are_renewed_in_one_short_round(
         assert await a.keeper._renewer.round(), "the first round writes the records anew"
         assert len(await a.keeper.list_leases()) == 1000
         await until(lambda: a.keeper._claims.limit.borrowed_tokens == 0, 60)
-        calls = await _script_calls(client)
-        times = []
+        spent = []
         for _ in range(5):
-            began = anyio.current_time()
+            calls, usec = await _scripts_run(client)
             assert await a.keeper._renewer.round()
-            times.append(anyio.current_time() - began)
-        assert await _script_calls(client) - calls == 5 * 8, "1,000 leases in chunks of 128"
-        assert min(times) < 1.0, "a bound for a loaded machine; alone it takes about 50 ms"
+            calls_now, usec_now = await _scripts_run(client)
+            assert calls_now - calls == 8, "1,000 leases in chunks of 128"
+            spent.append((usec_now - usec) / 1e6)
+        assert min(spent) < 0.05, "the server's own time; a loaded machine may take longer"
 
 
-async def _script_calls(client: Redis) -> int:
+async def _scripts_run(client: Redis) -> tuple[int, int]:
+    """Scripts that the server has run, and the microseconds that they took."""
     stats = await client.info("commandstats")
-    return sum(
-        int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in ("evalsha", "eval")
-    )
+    kinds = [stats[name] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats]
+    return sum(int(kind["calls"]) for kind in kinds), sum(int(kind["usec"]) for kind in kinds)

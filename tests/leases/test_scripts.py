@@ -146,6 +146,8 @@ async def test_a_claim_that_was_dropped_is_noted_and_told_to_the_holder(v: Virtu
     await v.advance(1)
     released = await v.store().release(lease, Outcome.PREEMPTED)
     assert (released.status, released.missed) == (ReleaseStatus.RELEASED, True)
+    repeated = await v.store().release(lease, Outcome.PREEMPTED)
+    assert (repeated.status, repeated.missed) == (ReleaseStatus.AGAIN, True)
     await v.advance(1)
     again = await v.granted()
     assert (await v.store().release(again, Outcome.PREEMPTED)).missed is False

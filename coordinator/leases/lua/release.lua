@@ -10,7 +10,8 @@
 --       10 why the claim was dropped ('' if it was not): the registry remembers it, since the W&B
 --          server believes that the run is with this claim
 -- Answer: {now, epoch, status, missed}: released | again (was void already) | absent | not_yours
---   missed is 1 if another claim for the run was dropped while this one held it
+--   missed is 1 if another claim for the run was dropped while this one held it; the void token's
+--   value keeps it for a repetition
 local token, owner, run, fence, outcome = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local now = now_ms()
 local epoch = epoch_of(KEYS[6], now)
@@ -49,13 +50,19 @@ local function free(record)
   announce(KEYS[5], ARGV[8], 'released', run, owner, record.fence)
 end
 
-local fresh = redis.call('SET', KEYS[7], run, 'NX', 'PX', ARGV[9])
-if not fresh then return answer('again') end
+local fresh = redis.call('SET', KEYS[7], '0', 'NX', 'PX', ARGV[9])
+if not fresh then
+  if redis.call('GET', KEYS[7]) == '1' then missed = 1 end
+  return answer('again')
+end
 note_drop()
 raise_fence(KEYS[3], fence)
 local record = read_record(KEYS[1])
 if record and record.token == token then
-  if was_missed(record) then missed = 1 end
+  if was_missed(record) then
+    missed = 1
+    redis.call('SET', KEYS[7], '1', 'PX', ARGV[9])
+  end
   if record.state ~= 'released' then free(record) end
   conclude()
   if missed == 1 then rescue(outcome) end
