@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import anyio
 import redis.exceptions as redis_errors
-import structlog
 from redis.asyncio import RedisCluster
 
 from coordinator.core.lease import LeaseSettings
@@ -22,8 +21,6 @@ from coordinator.leases.connection import REFUSALS, Client, follow_primary, tell
 from coordinator.leases.renewal import jittered
 from coordinator.leases.sight import Sight
 from coordinator.leases.store import TROUBLE
-
-log = structlog.get_logger()
 
 OLDEST: Final = (7, 0)
 """First Redis whose scripts may carry flags (`allow-oom`); every Valkey has them."""
@@ -175,8 +172,8 @@ class FitnessWatch:
                 server = await self.first()
             except UserError as error:
                 self._sight.unfit(str(error))
-            except (*TROUBLE, PeerError) as error:
-                log.debug("redis_not_checked", problem=str(error))
+            except (*TROUBLE, PeerError):
+                continue
             else:
                 self._sight.fit()
                 if server.run_id != before:

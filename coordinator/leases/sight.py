@@ -8,6 +8,7 @@ from typing import Final
 
 import redis.exceptions as redis_errors
 import structlog
+from redis.asyncio.sentinel import MasterNotFoundError
 
 from coordinator.core.lease import Health, LeaseSettings, judge_health
 from coordinator.leases.clock import boottime_seconds
@@ -106,6 +107,8 @@ def explain(  # noqa: PLR0911 - one for each kind of trouble
     """One line a user can act on."""
     cause = telling(error)
     match cause:
+        case MasterNotFoundError():  # its own text shows the Sentinels' passwords
+            return "no Sentinel answers, or none knows a primary of that name that is up"
         case redis_errors.BusyLoadingError():
             return "Redis is still loading its data"
         case redis_errors.OutOfMemoryError():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from coordinator.core.model import SweepPath
 from coordinator.leases import LeaseSettings
-from coordinator.leases.fitness import MINIMAL_ACL
+from coordinator.leases.fitness import CLUSTER_ACL, MINIMAL_ACL
 from coordinator.leases.keys import Keys
 from coordinator.leases.scripts import NAMES, lua_source
 
@@ -16,6 +16,7 @@ def test_the_documented_rights_are_the_tested_ones() -> None:
     text = PAGE.read_text(encoding="utf-8")
     shown = text.split("ACL SETUSER coordinator on >PASSWORD")[1].split("```")[0].split()
     assert tuple(shown) == MINIMAL_ACL
+    assert f"In a Cluster also `{' '.join(CLUSTER_ACL)}`" in text
 
 
 def test_every_command_that_a_script_calls_is_among_the_rights() -> None:
@@ -38,6 +39,14 @@ def test_the_documented_defaults_are_the_real_ones() -> None:
     for _, value, key in rows:
         documented = float(value.removesuffix(" s"))
         assert getattr(LeaseSettings(), key.strip("` |")) == documented
+
+
+def test_the_documented_length_of_a_harmless_partition_follows_from_the_settings() -> None:
+    cfg = LeaseSettings()
+    until_claimable = cfg.ttl_seconds + cfg.grace_seconds
+    last_renewal_and_next_try = 1.1 * cfg.renew_seconds + 1.1 * cfg.renew_seconds / 4
+    harmless = until_claimable - last_renewal_and_next_try - cfg.timeout_seconds
+    assert f"one time-out, {int(harmless)} s by" in PAGE.read_text(encoding="utf-8")
 
 
 def test_every_key_is_documented() -> None:

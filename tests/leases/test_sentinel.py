@@ -10,8 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from coordinator.core.model import Outcome, SweepPath
+from coordinator.leases.addresses import read_address
 from tests.leases.nodes import NO_RACE, Node, claim, node, resume, until
-from tests.support.redis import FaultProxy
+from tests.support.redis import FaultProxy, free_port
 from tests.support.topology import Guarded, ask, guarded_redis, sentinel_url
 
 pytestmark = pytest.mark.anyio
@@ -73,3 +74,24 @@ async def test_a_fail_over_that_loses_a_write_makes_one_extra_holder_that_stops_
         assert after.fence > extra.fence
     assert told < 1.1 * SLOW.renew_seconds + SLOW.stop_budget_seconds + 1.0, "1 s for the machine"
     assert "redis_changed" in {event["event"] for event in events}
+
+
+async def test_without_a_sentinel_that_answers_it_waits_and_shows_no_password(
+    sweep: SweepPath, tmp_path: Path
+) -> None:
+    url = f"{sentinel_url(free_port())}?sentinel_password=s3cret"
+    with capture_logs() as events:
+        async with node(url, sweep, tmp_path, started=False) as a:
+            await until(lambda: "no Sentinel answers" in a.keeper.health().detail)
+    assert events
+    assert "s3cret" not in str(events)
+
+
+def test_the_parts_of_a_sentinel_address_go_to_the_sentinels_or_to_the_data_servers() -> None:
+    address = read_address(
+        "rediss+sentinel://u:p%40w@h:1,[::1]:2,i/prime/3?sentinel_password=q&ssl_ca_certs=/ca"
+    )
+    assert (address.hosts, address.service) == ((("h", 1), ("::1", 2), ("i", 26379)), "prime")
+    assert {"username": "u", "password": "p@w", "db": 3}.items() <= address.options.items()
+    assert "sentinel_password" not in address.options
+    assert address.sentinel_options == {"password": "q", "ssl": True, "ssl_ca_certs": "/ca"}
