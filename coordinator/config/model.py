@@ -66,7 +66,7 @@ class Redis(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[redis]: leases. The relations between these numbers are checked when they are used."""
 
     url: str = "embedded"
-    """redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, "embedded", "off" (unsafe)."""
+    """The forms are in docs/leases.md; "embedded": a private server; "off": no leases (unsafe)."""
     ttl_seconds: Positive = 60.0
     renew_seconds: Positive = 10.0
     grace_seconds: Positive = 30.0
