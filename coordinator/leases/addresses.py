@@ -101,9 +101,13 @@ def _plain(parts: re.Match[str], scheme: str, path: str) -> str:
 
 def _options(url: str) -> dict[str, Any]:
     try:
-        return dict(parse_url(url))
+        options: dict[str, Any] = dict(parse_url(url))
     except ValueError as error:
         raise ConfigError(WHERE, str(error)) from error
+    # Before redis-py 6 the host's name was not compared with the certificate unless asked for.
+    if url.startswith("rediss") and options.get("ssl_cert_reqs") != "none":
+        options.setdefault("ssl_check_hostname", True)
+    return options
 
 
 def _hosts(text: str, kind: str) -> tuple[Host, ...]:

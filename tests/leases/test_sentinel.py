@@ -94,4 +94,5 @@ def test_the_parts_of_a_sentinel_address_go_to_the_sentinels_or_to_the_data_serv
     assert (address.hosts, address.service) == ((("h", 1), ("::1", 2), ("i", 26379)), "prime")
     assert {"username": "u", "password": "p@w", "db": 3}.items() <= address.options.items()
     assert "sentinel_password" not in address.options
-    assert address.sentinel_options == {"password": "q", "ssl": True, "ssl_ca_certs": "/ca"}
+    secure = {"ssl": True, "ssl_ca_certs": "/ca", "ssl_check_hostname": True}
+    assert address.sentinel_options == {"password": "q", **secure}
