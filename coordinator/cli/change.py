@@ -117,12 +117,16 @@ def pause_command(settings: Settings) -> None:
     _print_done(settings, _carry_out(settings, Pause()))
 
 
-@click.command("resume", context_settings=CONTEXT, epilog=examples("resume"))
+@click.command("resume", context_settings=CONTEXT, epilog=examples("resume", "resume 1a2b3c4d"))
+@click.argument("run_id", metavar="[RUN_ID]", required=False)
 @shared
 @pass_settings
-def resume_command(settings: Settings) -> None:
-    """Claim work again after pause."""
-    _print_done(settings, _carry_out(settings, Resume()))
+def resume_command(settings: Settings, run_id: str | None) -> None:
+    """Claim work again after pause, and close the breakers of slots, node and sweep.
+
+    With RUN_ID only that run is taken out of quarantine; it is trained again.
+    """
+    _print_done(settings, _carry_out(settings, Resume(run_id=run_id)))
 
 
 @click.command(

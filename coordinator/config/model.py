@@ -15,6 +15,8 @@ from coordinator.core.rescue import RESCUED_BY_DEFAULT
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
+Failures = Annotated[int, Meta(ge=1, le=1000)]
+Burst = Annotated[int, Meta(ge=1, le=10_000)]
 
 GRACEFUL_SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 """The signals to the daemon that are preemption notices."""
@@ -116,6 +118,41 @@ class Rescue(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Before the first new attempt; doubled with each further one."""
 
 
+class Breaker(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[breaker]: what stops a bad slot, node, sweep or run from burning one run after the other."""
+
+    enabled: bool = True
+    failures: Failures = 5
+    """Failures in a row on this node that open its breaker."""
+    slot_failures: Failures = 3
+    """The same of one slot, while others of the node are sound."""
+    sweep_failures: Failures = 20
+    """The same over all nodes, of which each counts for at most `failures`."""
+    run_failures: Failures = 3
+    """Failures in a row of one run after it was resumed that put it into quarantine."""
+    early_seconds: NotNegative = 3.0
+    """A failure counts before `wandb.init`, and after it if the training ended within this time."""
+    sound_seconds: Positive = 60.0
+    """A training that has lived for so long shows that its slot and node are sound."""
+    cooldown_seconds: Positive = 30.0
+    """How long a breaker stays open before a probe; doubled each time that the probe fails."""
+    max_cooldown_seconds: Positive = 600.0
+    min_free_bytes: Annotated[int, Meta(ge=0)] = 50_000_000
+    """With less room on the disk of state or working directory nothing is claimed."""
+
+
+class Pacing(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[pacing]: how fast agents start and work is asked for; bursts are free."""
+
+    agent_starts_per_second: Positive = 2.0
+    agent_start_burst: Burst = 16
+    claims_per_second: Positive = 5.0
+    claim_burst: Burst = 50
+    sweep_claims_per_second: Positive = 20.0
+    """Of all nodes that share the Redis."""
+    sweep_claim_burst: Burst = 200
+
+
 class Control(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[control]: the socket of coordinatorctl."""
 
@@ -153,5 +190,7 @@ class Config(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     redis: Redis = Redis()
     preemption: Preemption = Preemption()
     rescue: Rescue = Rescue()
+    breaker: Breaker = Breaker()
+    pacing: Pacing = Pacing()
     control: Control = Control()
     events: Events = Events()

@@ -45,6 +45,8 @@ class LeaseDetailView(LeaseView, frozen=True):
     last_drop_node: str | None
     rescues: int
     """How often it was queued to run again without the W&B server."""
+    quarantined: str | None = None
+    """Why no node takes the run up any more; None when they do."""
 
 
 class NodeView(msgspec.Struct, frozen=True):

@@ -131,6 +131,8 @@ class DropReason(enum.StrEnum):
     """The wait ended with the holder alive and renewing."""
     FINISHED = "finished"
     """The run finished here since the server queued it."""
+    QUARANTINED = "quarantined"
+    """The run failed each time that it was resumed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from coordinator.core.breaker import BreakerView
 from coordinator.core.model import CommandKind, DownMode, NodeState, Outcome, SlotState
 
 PROTOCOL_VERSION = 1
@@ -44,7 +45,9 @@ class Pause(Request, frozen=True, tag="pause"):
 
 
 class Resume(Request, frozen=True, tag="resume"):
-    """Claim again after `Pause`."""
+    """Claim again after `Pause`, and close the breakers; `run_id`: only free it from quarantine."""
+
+    run_id: str | None = None
 
 
 class Preempt(Request, frozen=True, tag="preempt"):
@@ -187,6 +190,8 @@ class StatusView(msgspec.Struct, frozen=True):
     degraded: list[str]
     """Reasons, empty when all is well; `coordinatorctl status` exits 5 when there is one."""
     protocol: int = PROTOCOL_VERSION
+    breakers: list[BreakerView] = []
+    """Those that are not closed."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -321,7 +326,7 @@ class Go(msgspec.Struct, frozen=True, tag_field="do", tag="go"):
     exit_file: str
     """Where the shim writes the wait status before it reports it."""
     cgroup: str = ""
-    """The control group (version 2) that the training joins before it is executed."""
+    """The control group that the training joins before it is executed."""
 
 
 class Refuse(msgspec.Struct, frozen=True, tag_field="do", tag="refuse"):

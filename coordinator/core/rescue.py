@@ -26,9 +26,14 @@ class Policy:
     """Before the first new attempt; doubled with each further one."""
 
 
-def wants(policy: Policy, outcome: Outcome) -> bool:
-    """True when a run that ended so is to be offered again."""
-    return policy.enabled and outcome in policy.on and outcome not in CANNOT_BE_RESCUED
+def wants(policy: Policy, outcome: Outcome, *, excused: bool = False) -> bool:
+    """True when a run that ended so is to be offered again.
+
+    `excused`: a full disk or a missing key made it fail, so it is no failure of its own.
+    """
+    if not policy.enabled or outcome in CANNOT_BE_RESCUED:
+        return False
+    return outcome in policy.on or (excused and outcome is Outcome.FAILED)
 
 
 def is_alive(server_state: str | None, heartbeat_age_seconds: float | None) -> bool:

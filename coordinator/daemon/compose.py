@@ -170,7 +170,7 @@ class _Daemon:
     async def _hand_on(self, parts: Parts) -> None:
         """Give commands that were fetched and not started to others, or keep them on disk."""
         commands = parts.claims.take_undelivered()
-        left = [c for c in commands if not await parts.rescues.hand_over(c.run_id)]
+        left = [c for c in commands if not await parts.rescues.hand_over(c)]
         left += parts.rescues.take_owed()
         await save_undelivered(self.state.undelivered, left)
 

@@ -14,6 +14,7 @@ import structlog
 from coordinator.core.lease import HolderState
 from coordinator.core.model import Outcome
 from coordinator.core.wire import TrainCommand
+from coordinator.daemon.guards import build_guards
 from coordinator.daemon.settings import Setup
 from coordinator.daemon.state import StateDir
 from coordinator.gateway import Gateway
@@ -104,6 +105,7 @@ async def build(setup: Setup) -> Parts:
 def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -> Parts:
     findings = setup.findings
     changed = Level()
+    guards = build_guards(setup, leases, changed)
     revival = Revival(findings.account, findings.sweep, leases, setup.sweep_command(),
                       enabled=setup.config.sweep.resume_sweep)  # fmt: skip
     sweep = SweepWatch(findings.account, findings.sweep, findings.sweep_state, changed, revival)
@@ -118,11 +120,12 @@ def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -
         stays=files,
         rescues=rescues,
         changed=changed,
+        guards=guards,
     )
     endings.requeued = sweep.ended
-    agents = Agents(setup.agent_settings(), changed, sweep.ended)
+    agents = Agents(setup.agent_settings(), changed, sweep.ended, guards)
     claims = Claims(setup.config.sweep.poll_seconds, rescues.next, sweep.ended,
-                    lambda agent: _unknown(agents, sweep, agent))  # fmt: skip
+                    lambda agent: _unknown(agents, sweep, agent), guards)  # fmt: skip
     shims = Shims(setup.state.shim_socket)
     kernel = Kernel(left.cgroup)
     gateway = Gateway(findings.login.base_url, findings.session, agents,
@@ -131,7 +134,7 @@ def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -
     pool = Pool(
         settings=setup.pool_settings(),
         slot_settings=setup.slot_settings(files),
-        services=Services(agents, claims, shims, leases, changed, endings.begin, kernel),
+        services=Services(agents, claims, shims, leases, changed, guards, endings.begin, kernel),
         sweep=sweep,
         endings=endings,
         rescues=rescues,

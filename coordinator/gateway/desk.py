@@ -37,6 +37,9 @@ class Desk(Protocol):
     def turned_away(self, token: str, reply: Reply) -> None:
         """The server has refused to take the agent on."""
 
+    def troubled(self, token: str, reply: Reply) -> None:
+        """The server answered an agent with 401, 403, 429 or 5xx, or not at all."""
+
     def ordered(self, token: str, orders: Orders) -> bool:
         """The server has given orders to an agent with a run; False: it is to hear of none now."""
 

@@ -10,6 +10,8 @@ import json
 import socket
 import zlib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 import anyio
@@ -95,6 +97,8 @@ class Gateway:
         if wire.is_heartbeat(query):
             return await self._heartbeat(request, token, query, body)
         reply = await self._send(request, body)
+        if _is_trouble(reply):
+            self._desk.troubled(token, reply)
         if wire.is_registration(query):
             self._registration(token, reply)
         elif wire.is_sweep_query(query) and reply.status == HTTPStatus.OK:
@@ -123,6 +127,8 @@ class Gateway:
             beat = IdleBeat(str(query.variables.get("id")), ask)
             return _respond(Reply(HTTPStatus.OK, await self._desk.idle(token, beat)))
         reply = await self._send(request, body)
+        if _is_trouble(reply):
+            self._desk.troubled(token, reply)
         orders = wire.parse_orders(reply.body) if reply.status == HTTPStatus.OK else None
         if orders is not None and not self._desk.ordered(token, orders):
             nothing = wire.heartbeat_answer(str(query.variables.get("id")), [])
@@ -140,8 +146,7 @@ class Gateway:
                 allow_redirects=False,
                 timeout=ClientTimeout(total=UPSTREAM_SECONDS),
             ) as response:
-                retry = response.headers.get("Retry-After", "")
-                wait = float(retry) if retry.isdecimal() else None
+                wait = _retry_after(response.headers.get("Retry-After", ""))
                 return Reply(response.status, await response.read(), wait)
         except (ClientError, TimeoutError, OSError) as error:
             return _unreachable(error)
@@ -197,6 +202,23 @@ def _plain(body: bytes, encoding: str) -> bytes:
         return gzip.decompress(body) if encoding.lower() == "gzip" else body
     except (OSError, EOFError, zlib.error):
         return body
+
+
+def _is_trouble(reply: Reply) -> bool:
+    """The server is overloaded, broken, gone, or does not want the key."""
+    refused = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}
+    return reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR or reply.status in refused
+
+
+def _retry_after(value: str) -> float | None:
+    """Seconds or a date (RFC 9110, 10.2.3); None when it is neither."""
+    if value.isdecimal():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (moment - datetime.now(moment.tzinfo or UTC)).total_seconds())
 
 
 def _respond(reply: Reply) -> web.Response:

@@ -18,6 +18,7 @@ from coordinator.leases.keeper import LeaseKeeper
 from coordinator.leases.off import NoLeases
 from coordinator.leases.operations import Operations
 from coordinator.leases.registry import Freed, FreeStatus, NodeFacts
+from coordinator.leases.shared import Shared, SharedBreaker
 
 __all__ = [
     "Claim",
@@ -41,6 +42,8 @@ __all__ = [
     "OnStop",
     "Operations",
     "Rescue",
+    "Shared",
+    "SharedBreaker",
     "StealStatus",
     "Stolen",
     "Waiting",

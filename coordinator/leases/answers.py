@@ -41,6 +41,13 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantined:
+    """The run fails each time that it is resumed; `why` says how."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class NotYet:
     """Nobody holds it, but it is granted to us only after `wait_seconds`; `why` says why."""
 
@@ -48,7 +55,7 @@ class NotYet:
     why: str
 
 
-AcquireAnswer = Granted | Late | Void | Finished | NotYet | Conflict
+AcquireAnswer = Granted | Late | Void | Finished | Quarantined | NotYet | Conflict
 
 
 class RenewStatus(StrEnum):
@@ -93,6 +100,7 @@ class OfferStatus(StrEnum):
     QUEUED = "queued"
     FINISHED = "finished"
     EXHAUSTED = "exhausted"
+    QUARANTINED = "quarantined"
     UNKNOWN = "unknown"
 
 
@@ -132,7 +140,7 @@ class Stolen:
     holder: str
 
 
-def read_acquire(reply: Sequence[Any]) -> AcquireAnswer:  # noqa: PLR0911 - one for each answer
+def read_acquire(reply: Sequence[Any]) -> AcquireAnswer:  # noqa: C901, PLR0911 - one for each answer
     """The part of the answer that follows the server's time and epoch."""
     match reply:
         case ["granted", fence, why]:
@@ -143,6 +151,8 @@ def read_acquire(reply: Sequence[Any]) -> AcquireAnswer:  # noqa: PLR0911 - one 
             return Void()
         case ["finished", node]:
             return Finished(str(node))
+        case ["quarantined", why]:
+            return Quarantined(str(why))
         case ["settling", wait]:
             return NotYet(int(wait) / 1000, "Redis was found empty, owners may re-assert first")
         case ["reserved", target, wait]:

@@ -15,6 +15,7 @@ from coordinator.core.protocol import LeaseView
 from coordinator.leases.answers import OfferStatus, Rescue, Waiting
 from coordinator.leases.operations import Operations
 from coordinator.leases.registry import NodeFacts
+from coordinator.leases.shared import Shared
 from coordinator.leases.sweep_hold import SweepHold
 
 OnFenced = Callable[[Lease], Coroutine[Any, Any, None]]
@@ -51,8 +52,13 @@ class Leases(Protocol):
     async def closing(self, token: str) -> None:
         """The training is ending: a claim for its run waits from now on. Never raises."""
 
-    async def offer(self, run_id: str, delay_seconds: float, most: int) -> OfferStatus:
-        """Queue a run for any node to train again. Raises PeerError when Redis is silent."""
+    async def offer(
+        self, run_id: str, delay_seconds: float, most: int, known: tuple[str, str] = ("", "")
+    ) -> OfferStatus:
+        """Queue a run for any node to train again. Raises PeerError when Redis is silent.
+
+        `known`: program and arguments (JSON), for a run that never had a lease.
+        """
 
     async def take(self) -> Rescue | None:
         """A run that is due in the rescue queue; None when none is, or Redis does not answer."""
@@ -73,6 +79,10 @@ class Leases(Protocol):
     @property
     def sweep_hold(self) -> SweepHold | None:
         """The right to change the sweep's own state; None when leases are off."""
+
+    @property
+    def shared(self) -> Shared | None:
+        """What the nodes know together besides leases; None when leases are off."""
 
     def health(self) -> Health:
         """How well Redis is seen."""

@@ -151,7 +151,7 @@ class Claims:
 
     async def _give_up(self, entry: JournalEntry, dropped: Dropped, *, unsure: bool) -> None:
         """A dropped claim is noted in the registry: the W&B server believes the run is with us."""
-        if dropped.reason is not DropReason.FINISHED:
+        if dropped.reason not in {DropReason.FINISHED, DropReason.QUARANTINED}:
             noted = msgspec.structs.replace(entry, state="releasing", dropped=dropped.reason)
             self._releaser.push(noted)
             return

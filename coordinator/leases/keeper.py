@@ -39,6 +39,7 @@ from coordinator.leases.registry import NodeFacts
 from coordinator.leases.releases import Releaser
 from coordinator.leases.renewal import Renewer, jittered
 from coordinator.leases.scripts import Scripts
+from coordinator.leases.shared import Shared
 from coordinator.leases.sight import Sight, explain
 from coordinator.leases.store import TROUBLE, Store
 from coordinator.leases.sweep_hold import SweepHold
@@ -88,9 +89,11 @@ class LeaseKeeper:
         self._client = open_client(url, timeout_seconds=timeout, connections=_CONNECTIONS)
         self._reader = open_client(url, timeout_seconds=BLOCK_SECONDS + timeout, connections=1)
         settle = settings.settle_seconds if shared else 0.0
-        self._store = Store(self._client, keys, node, settings, Scripts(), settle_seconds=settle)
+        scripts = Scripts()
+        self._store = Store(self._client, keys, node, settings, scripts, settle_seconds=settle)
         self.operations = Operations(self._store, sweep, settings)
         self.sweep_hold = SweepHold(self._store, keys, node, settings)
+        self.shared = Shared(self._client, keys, settings, scripts)
         journal = Journal(journal_dir)
         self._sight = Sight(self._shown_url, settings)
         self._holdings = Holdings(settings, self._stop)
@@ -206,10 +209,12 @@ class LeaseKeeper:
         except TROUBLE as error:
             log.debug("lease_closing_failed", run_id=holding.lease.run_id, problem=str(error))
 
-    async def offer(self, run_id: str, delay_seconds: float, most: int) -> OfferStatus:
+    async def offer(
+        self, run_id: str, delay_seconds: float, most: int, known: tuple[str, str] = ("", "")
+    ) -> OfferStatus:
         """See `api.Leases.offer`."""
         try:
-            return (await self._store.offer(run_id, delay_seconds, most))[0]
+            return (await self._store.offer(run_id, delay_seconds, most, known))[0]
         except TROUBLE as error:
             raise PeerError(f"Redis: {explain(error, self._settings)}") from error
 

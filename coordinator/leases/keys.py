@@ -71,7 +71,7 @@ class Keys:
 
     @property
     def rescue(self) -> str:
-        """Queue of runs that are to run again without the server's doing (issue: rescue)."""
+        """Queue of runs that are to run again without the server's doing ."""
         return f"{self.prefix}rescue"
 
     @property
@@ -81,5 +81,10 @@ class Keys:
 
     @property
     def breaker(self) -> str:
-        """Hash: state of the circuit breaker that the nodes share (issue: breaker)."""
+        """Hash: the circuit breaker that the nodes share."""
         return f"{self.prefix}breaker"
+
+    @property
+    def pace(self) -> str:
+        """When the nodes' questions for work will have used up nothing of their burst."""
+        return f"{self.prefix}pace"

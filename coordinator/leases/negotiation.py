@@ -22,7 +22,15 @@ from coordinator.core.lease import (
     settle,
 )
 from coordinator.errors import PeerError
-from coordinator.leases.answers import AcquireAnswer, Finished, Granted, Late, NotYet, Void
+from coordinator.leases.answers import (
+    AcquireAnswer,
+    Finished,
+    Granted,
+    Late,
+    NotYet,
+    Quarantined,
+    Void,
+)
 from coordinator.leases.clock import boottime_seconds
 from coordinator.leases.holdings import Holdings
 from coordinator.leases.renewal import jittered
@@ -111,7 +119,7 @@ class Negotiation:
         return answer
 
     def _consider(
-        self, answer: Conflict | Finished | NotYet | Late | Void | None
+        self, answer: Conflict | Finished | Quarantined | NotYet | Late | Void | None
     ) -> Dropped | float:
         """A result, or how many seconds to wait at most."""
         match answer:
@@ -124,6 +132,8 @@ class Negotiation:
             case Finished(node):
                 detail = f"it finished on node {node}"
                 return Dropped(self.claim.run_id, DropReason.FINISHED, None, detail)
+            case Quarantined(why):
+                return Dropped(self.claim.run_id, DropReason.QUARANTINED, None, why)
             case NotYet(seconds, why):
                 self._tell_once("lease_wait_began", why)
                 return seconds

@@ -30,6 +30,8 @@ class NoLeases:
         """There is nothing to operate on."""
         self.sweep_hold: None = None
         """There is nobody to agree with."""
+        self.shared: None = None
+        """There is nobody to share with."""
         self._fences = itertools.count(1)
         self._held: dict[str, Lease] = {}
         self._closing = anyio.Event()
@@ -63,7 +65,9 @@ class NoLeases:
     async def closing(self, token: str) -> None:
         """Nobody waits."""
 
-    async def offer(self, run_id: str, delay_seconds: float, most: int) -> OfferStatus:
+    async def offer(
+        self, run_id: str, delay_seconds: float, most: int, known: tuple[str, str] = ("", "")
+    ) -> OfferStatus:
         """There is no queue."""
         return OfferStatus.UNKNOWN
 

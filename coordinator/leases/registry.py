@@ -32,6 +32,7 @@ REGISTRY_FIELDS: Final = (
     "dropped_by",
     "dropped_why",
     "rescues",
+    "quarantined",
     *(f"{_PER_OUTCOME}{outcome.value}" for outcome in Outcome),
 )
 
@@ -120,6 +121,7 @@ def read_detail(reply: Sequence[Any]) -> LeaseDetailView | None:
         last_drop_at=utc(run["dropped_at"]),
         last_drop_node=run["dropped_by"] or None,
         rescues=int(run["rescues"] or 0),
+        quarantined=run["quarantined"] or None,
     )
 
 

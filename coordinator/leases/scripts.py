@@ -30,6 +30,9 @@ NAMES: Final = (
     "nodes",
     "take_sweep",
     "end_sweep",
+    "breaker",
+    "pace",
+    "strike",
 )
 
 

@@ -59,7 +59,7 @@ CHUNK: Final = 128
 _BROKEN_AT_MOST: Final = 2
 _T = TypeVar("_T")
 _DAY: Final = 86_400.0
-_REGISTRY: Final = 30 * _DAY
+REGISTRY_SECONDS: Final = 30 * _DAY
 _VOID: Final = 900.0
 _HIDDEN: Final = 60.0
 _STREAM_LENGTH: Final = 1000
@@ -138,7 +138,7 @@ class Store:
                 limit if not_after_ms is None else not_after_ms,
                 hint,
                 _ms(_DAY),
-                _ms(_REGISTRY),
+                _ms(REGISTRY_SECONDS),
                 _STREAM_LENGTH,
                 claim.program,
                 json.dumps(claim.args, sort_keys=True),
@@ -183,7 +183,7 @@ class Store:
                 lease.fence,
                 "" if outcome is None else outcome.value,
                 _ms(_DAY),
-                _ms(_REGISTRY),
+                _ms(REGISTRY_SECONDS),
                 _STREAM_LENGTH,
                 _ms(_VOID),
                 "" if dropped is None else dropped.value,
@@ -196,13 +196,18 @@ class Store:
         keys = self._keys
         await self._run("closing", [keys.lease(lease.run_id), keys.epoch], [lease.token])
 
-    async def offer(self, run_id: str, delay_seconds: float, most: int) -> tuple[OfferStatus, int]:
-        """Queue a run for any node, at most `most` times (0: not counted); and how often so far."""
+    async def offer(
+        self, run_id: str, delay_seconds: float, most: int, known: tuple[str, str] = ("", "")
+    ) -> tuple[OfferStatus, int]:
+        """Queue a run for any node, at most `most` times (0: not counted); and how often so far.
+
+        `known`: program and arguments (JSON), for a run that never had a lease.
+        """
         keys = self._keys
         reply = await self._run(
             "offer",
             [keys.rescue, keys.run(run_id), keys.epoch],
-            [run_id, _ms(delay_seconds), most],
+            [run_id, _ms(delay_seconds), most, *known, _ms(REGISTRY_SECONDS)],
         )
         return OfferStatus(reply[0]), int(reply[1])
 

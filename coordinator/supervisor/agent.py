@@ -55,6 +55,8 @@ class Agent:
         self.cancelled_runs: set[str] = set()
         """Runs that the server told this agent to stop."""
         self.dismissed = False
+        self.excused = False
+        """Should it end early, that is W&B's doing or the disk's, not the node's."""
         self.gone = anyio.Event()
         self._old_pid: int | None = None
         self._mail: bytes | None = None

@@ -20,6 +20,7 @@ from coordinator.core.wire import Orders, TrainCommand
 from coordinator.gateway.desk import IdleBeat, Reply
 from coordinator.process.spawn import spawn
 from coordinator.supervisor.agent import FREEZE_AFTER_SECONDS, READY, Agent, AgentState
+from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.level import Level
 from coordinator.wandb_account.executable import AgentCommand
 
@@ -49,10 +50,11 @@ class Agents:
     """See the module. Implements `gateway.Desk`."""
 
     def __init__(
-        self, settings: AgentSettings, changed: Level, refused: Callable[[], None]
+        self, settings: AgentSettings, changed: Level, refused: Callable[[], None], guards: Guards
     ) -> None:
         self._settings = settings
         self._changed = changed
+        self._guards = guards
         self._refused = refused
         """Called when the server takes an agent on no more: the sweep may be over."""
         self._by_token: dict[str, Agent] = {}
@@ -88,7 +90,8 @@ class Agents:
     @property
     def may_start(self) -> bool:
         """False while a failed start is being waited out, or when starting is hopeless."""
-        return not self._waiting_out and self.fatal is None
+        hopeless = self._waiting_out or self.fatal is not None
+        return not hopeless and self._guards.upstream.wait_seconds == 0.0
 
     @property
     def pids(self) -> list[int]:
@@ -102,8 +105,8 @@ class Agents:
 
     # --- starting and ending ------------------------------------------------------------------
     def start(self, count: int) -> None:
-        """Start `count` agents in the background."""
-        for _ in range(count):
+        """Start `count` agents in the background, or as many as their pace allows now."""
+        for _ in range(self._guards.pacer.starts(count)):
             self._count += 1
             token = secrets.token_urlsafe(16)
             output = self._settings.output_dir / f"agent-{self._count}.log"
@@ -136,6 +139,7 @@ class Agents:
                 output=agent.output,
             )
         except OSError as error:
+            agent.excused = self._guards.premises.noticed(error)
             self._failed(agent, None, f"{error.filename or 'agent'}: {error.strerror}")
             self._forget(agent)
             return
@@ -160,6 +164,8 @@ class Agents:
     def _failed(self, agent: Agent, code: int | None, words: str) -> None:
         log.warning("agent_failed", agent=agent.number, exit_code=code, last_words=words)
         self._failures += 1
+        if not agent.excused:
+            self._guards.breakers.agent_failed(words or f"exit code {code}")
         if not self.proven and self._failures >= FATAL_FAILURES:
             self.fatal = words or f"wandb agent exited with {code}"
         backoff = min(FIRST_BACKOFF_SECONDS * 2 ** (self._failures - 1), LONGEST_BACKOFF_SECONDS)
@@ -231,13 +237,22 @@ class Agents:
         """The server has refused the agent; it will end with its own words."""
         agent = self._by_token[token]
         words = wire.error_text(reply.body)
+        agent.excused = True
         log.warning("agent_refused", agent=agent.number, status=reply.status, reason=words)
         self._refused()
+
+    def troubled(self, token: str, reply: Reply) -> None:
+        """W&B has no time for an agent, or no answer: the whole node slows down."""
+        if (agent := self._by_token.get(token)) is not None:
+            agent.excused = True
+        words = wire.error_text(reply.body)
+        self._guards.upstream.failed(reply.status, words, reply.retry_after_seconds)
 
     def ordered(self, token: str, orders: Orders) -> bool:
         """The server has given orders to an agent with a run; True when they may reach it."""
         agent = self._by_token[token]
         known = agent.run_id in agent.cancelled_runs
+        self._guards.upstream.answered()
         agent.ordered(orders)
         if (orders.stop or orders.exit) and not known:
             log.info("stop_ordered", agent=agent.number, run_id=agent.run_id, exit=orders.exit)

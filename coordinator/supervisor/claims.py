@@ -5,7 +5,6 @@ its run reserved for an hour. Idle slots take turns, so that an empty sweep cost
 request per poll and node.
 """
 
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -17,14 +16,16 @@ from coordinator.core import wire
 from coordinator.core.wire import Orders, TrainCommand
 from coordinator.gateway.desk import Reply
 from coordinator.supervisor.agent import Agent, AgentState
+from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.level import Level
 
 log = structlog.get_logger()
 
-ASK_SECONDS = 30.0
-"""A question for work is not given up before: its answer may name a run."""
-FIRST_BACKOFF_SECONDS = 1.0
-LONGEST_BACKOFF_SECONDS = 60.0
+ASK_SECONDS = 65.0
+"""A question for work is not given up before: its answer may name a run. The gateway's own time-out
+comes first, so that a server which stalls for half a minute costs no run."""
+LATE_SECONDS = 20.0
+"""The same for a claim that is called off: a notice leaves no more time."""
 
 
 class Claims:
@@ -36,6 +37,7 @@ class Claims:
         rescued: Callable[[], Awaitable[TrainCommand | None]],
         sweep_ended: Callable[[], None],
         agent_unknown: Callable[[Agent], None],
+        guards: Guards,
     ) -> None:
         self._poll_seconds = poll_seconds
         self._rescued = rescued
@@ -44,9 +46,12 @@ class Claims:
         self._backlog: deque[TrainCommand] = deque()
         self._arrived = Level()
         self._turn = anyio.Lock()
-        self._failures = 0
-        self.trouble = ""
+        self._guards = guards
+
+    @property
+    def trouble(self) -> str:
         """Why the server gives no answers; "" when it does."""
+        return self._guards.upstream.trouble
 
     @property
     def undelivered(self) -> tuple[TrainCommand, ...]:
@@ -58,6 +63,12 @@ class Claims:
         log.info("claim_kept", run_id=command.run_id, kind=command.kind)
         self._backlog.appendleft(command)
         self._arrived.bump()
+
+    def restore(self, commands: list[TrainCommand]) -> None:
+        """Undo `take_undelivered` for those that nobody else could be given."""
+        self._backlog.extendleft(reversed(commands))
+        if commands:
+            self._arrived.bump()
 
     def take_undelivered(self) -> list[TrainCommand]:
         """Empty the backlog: its commands are somebody else's now."""
@@ -77,29 +88,49 @@ class Claims:
                     return None
                 if (rescued := await self._rescued()) is not None:
                     return rescued
-                pause = await self._ask(agent)
-                if pause > 0:
+                if (pause := await self._wait_seconds()) == 0.0:
+                    pause = await self._ask(agent)
+                if pause > 0 and not self._backlog:  # something may have come meanwhile
                     with anyio.move_on_after(pause):
                         await self._arrived.wait()
             return self._backlog.popleft()
 
+    async def _wait_seconds(self) -> float:
+        """How long the server is to be left alone, whichever slot would ask."""
+        return self._guards.upstream.wait_seconds or await self._guards.pacer.claim_wait_seconds()
+
     async def _ask(self, agent: Agent) -> float:
         """Ask once; the pause before the next question, in seconds."""
-        assert agent.beat is not None, "an agent is reserved only once it has come to the desk"
-        reply: Reply | None = None
-        with anyio.move_on_after(ASK_SECONDS, shield=True):
-            reply = await agent.beat.ask()
-        if reply is None:
+        pause = 0.0
+        patience = anyio.CancelScope(deadline=anyio.current_time() + ASK_SECONDS, shield=True)
+
+        async def ask() -> None:
+            nonlocal pause
             reply = Reply(HTTPStatus.GATEWAY_TIMEOUT, b"")
+            with patience:
+                assert agent.beat is not None, "an agent is reserved once it has come to the desk"
+                reply = await agent.beat.ask()
+            pause = self._heard(agent, reply)
+            answered.set()
+
+        answered = anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            try:
+                await answered.wait()
+            except anyio.get_cancelled_exc_class():
+                patience.deadline = min(patience.deadline, anyio.current_time() + LATE_SECONDS)
+                raise
+        return pause
+
+    def _heard(self, agent: Agent, reply: Reply) -> float:
         orders = wire.parse_orders(reply.body) if reply.status == HTTPStatus.OK else None
         if orders is None:
             return self._on_failure(agent, reply)
         return self._on_orders(orders)
 
     def _on_orders(self, orders: Orders) -> float:
-        if self.trouble:
-            log.info("upstream_recovered", failures=self._failures)
-        self._failures, self.trouble = 0, ""
+        self._guards.upstream.answered()
         for command in orders.train:
             log.info("run_claimed", run_id=command.run_id, kind=command.kind)
             self._backlog.append(command)
@@ -110,13 +141,9 @@ class Claims:
         return 0.0 if orders.train else self._poll_seconds
 
     def _on_failure(self, agent: Agent, reply: Reply) -> float:
-        """Back off: with full jitter, or as long as the server asked for."""
-        self._failures += 1
+        """Back off."""
         words = wire.error_text(reply.body)
-        self.trouble = f"HTTP {reply.status} {words}".strip()
         log.warning("claim_failed", agent=agent.number, status=reply.status, reason=words)
         if reply.status == HTTPStatus.NOT_FOUND:
             self._agent_unknown(agent)
-        ceiling = min(FIRST_BACKOFF_SECONDS * 2**self._failures, LONGEST_BACKOFF_SECONDS)
-        backoff = random.uniform(FIRST_BACKOFF_SECONDS / 2, ceiling)  # noqa: S311 - only jitter
-        return max(backoff, reply.retry_after_seconds or 0.0)
+        return self._guards.upstream.failed(reply.status, words, reply.retry_after_seconds)

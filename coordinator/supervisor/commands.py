@@ -13,6 +13,7 @@ from coordinator.core.protocol import (
     ChangeSweep,
     Done,
     Drain,
+    Failed,
     GetLease,
     GetLeases,
     GetNodes,
@@ -32,6 +33,7 @@ from coordinator.core.protocol import (
     Undrain,
 )
 from coordinator.core.signals import signal_name, signal_number
+from coordinator.errors import CoordinatorError
 from coordinator.supervisor.lease_commands import LeaseCommands
 from coordinator.supervisor.pool import Pool
 from coordinator.supervisor.sweep_commands import SweepCommands
@@ -67,7 +69,7 @@ class Commands:
             case Preempt(target, grace_seconds):
                 return self._preempt(target, grace_seconds)
             case Drain() | Undrain() | Pause() | Resume() | Stop():
-                return self._switch(request)
+                return await self._switch(request)
             case _:
                 assert_never(request)
 
@@ -76,8 +78,26 @@ class Commands:
             return Done(data=self._views.status())
         return Done(data=self._views.runs(request.limit))
 
-    def _switch(self, request: Drain | Undrain | Pause | Resume | Stop) -> Answer:
+    async def _resume(self) -> Answer:
+        """After a pause, or after a breaker: both ask for claims again."""
+        pool, breakers = self._pool, self._pool.services.guards.breakers
+        closed = breakers.reset() + await breakers.reset_sweep()
+        pool.set_paused(False)
+        return Done(f"claiming again; breakers closed: {closed}" if closed else "claiming again")
+
+    async def _pardon(self, run_id: str) -> Answer:
+        try:
+            pardoned = await self._pool.services.guards.breakers.pardon(run_id)
+        except CoordinatorError as error:
+            return Failed(str(error))
+        if pardoned:
+            return Done(f"run {run_id} may be trained again; it is in the rescue queue")
+        return Refused(f"run {run_id!r} is not quarantined; see `leases show {run_id}`")
+
+    async def _switch(self, request: Drain | Undrain | Pause | Resume | Stop) -> Answer:
         pool = self._pool
+        if isinstance(request, Resume) and request.run_id is not None:
+            return await self._pardon(request.run_id)
         if isinstance(request, Stop):
             pool.stop(request.down)
             return Done(f"stopping; {len(pool.trainings)} trainings end first")
@@ -86,8 +106,10 @@ class Commands:
         if isinstance(request, Drain | Undrain):
             pool.set_draining(isinstance(request, Drain))
             return Done("draining" if pool.draining else "taking work again")
-        pool.set_paused(isinstance(request, Pause))
-        return Done("paused" if pool.paused else "claiming again")
+        if isinstance(request, Resume):
+            return await self._resume()
+        pool.set_paused(True)
+        return Done("paused")
 
     def _scale(self, request: Scale) -> Answer:
         pool = self._pool

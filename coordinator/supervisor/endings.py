@@ -12,6 +12,7 @@ import anyio.to_thread
 import msgspec
 import structlog
 
+from coordinator.core.breaker import BY_ITSELF, Life
 from coordinator.core.model import Outcome, SweepPath
 from coordinator.core.outcome import asks_the_server, judge
 from coordinator.core.protocol import RunView
@@ -19,12 +20,15 @@ from coordinator.core.rescue import RESCUED_BY_DEFAULT
 from coordinator.core.signals import signal_name
 from coordinator.errors import CoordinatorError
 from coordinator.leases import Leases
+from coordinator.supervisor.breakers import Stayed
+from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.history import History
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.rescues import Rescues
 from coordinator.supervisor.stays import StayFiles
 from coordinator.supervisor.training import Training, utc_now
 from coordinator.wandb_account import Account
+from coordinator.wandb_account.questions import KeyRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+INIT_SECONDS = 120.0
+"""`wandb.init` gives up after 90 s; what has lived for longer did not fail because of it."""
 SERVER_SECONDS = 10.0
 """How long the server may take to tell a run's state before we judge without it."""
 
@@ -53,6 +59,7 @@ class Endings:
         stays: StayFiles,
         rescues: Rescues,
         changed: Level,
+        guards: Guards,
     ) -> None:
         self._node = node
         self._sweep = sweep
@@ -62,6 +69,7 @@ class Endings:
         self._stays = stays
         self._rescues = rescues
         self._changed = changed
+        self._guards = guards
         self._pending: set[Training] = set()
         self.group: TaskGroup | None = None
         """Set by the daemon before anything starts."""
@@ -107,9 +115,9 @@ class Endings:
         await self._leases.release(training.lease.token, outcome)
 
     async def _record(self, training: Training) -> None:
-        server_state = None
+        asked, server_state = False, None
         if asks_the_server(training.ending(None)):
-            server_state = await self._ask(training.run_id)
+            asked, server_state = await self._ask(training.run_id)
         ending = training.ending(server_state)
         if ending.may_have_moved_on:
             ending = replace(ending, moved_on=await self._moved_on(training))
@@ -126,17 +134,41 @@ class Endings:
             server_state=server_state,
         )
         await self._history.add(view)
-        await self._rescues.consider(training.command, outcome)
+        life = Life(outcome, training.lived_seconds, asked, server_state, training.ordered)
+        excused = await self._excused(training, life)
+        stayed = Stayed(training.run_id, training.slot, training.command.kind, life)
+        await self._guards.breakers.ended(stayed, excused=excused)
+        await self._rescues.consider(training.command, outcome, excused=excused)
         if outcome in REQUEUED:
             self.requeued()
 
-    async def _ask(self, run_id: str) -> str | None:
+    async def _excused(self, training: Training, life: Life) -> bool:
+        """Whether it failed for want of room, of a key or of W&B: nobody here is to blame then."""
+        if life.ordered or life.outcome not in BY_ITSELF:
+            return False
+        if life.before_init:
+            self._guards.premises.doubt_key()
+        reason = await self._guards.premises.look()
+        lived = life.lived_seconds or 0.0
+        if not reason and (life.before_init or (not life.asked and lived < INIT_SECONDS)):
+            reason = self._guards.upstream.failed_within(lived + SERVER_SECONDS)
+        if reason:
+            log.warning(
+                "failure_excused", run_id=training.run_id, slot=training.slot, reason=reason
+            )
+        return bool(reason)
+
+    async def _ask(self, run_id: str) -> tuple[bool, str | None]:
+        """Whether the server has answered, and the run's state there."""
         with anyio.move_on_after(SERVER_SECONDS):
             try:
-                return await self._account.run_state(self._sweep, run_id)
+                return True, await self._account.run_state(self._sweep, run_id)
+            except KeyRefusedError as error:
+                self._guards.premises.doubt_key()
+                log.warning("run_state_unknown", run_id=run_id, reason=str(error))
             except CoordinatorError as error:
                 log.warning("run_state_unknown", run_id=run_id, reason=str(error))
-        return None
+        return False, None
 
     async def _moved_on(self, training: Training) -> bool:
         """Whether somebody has claimed the run since; no, if Redis cannot say."""

@@ -29,9 +29,9 @@ from coordinator.core.reconcile import (
     plan,
 )
 from coordinator.core.signals import signal_name
-from coordinator.process import tree
 from coordinator.supervisor.endings import Endings
 from coordinator.supervisor.rescues import Rescues
+from coordinator.supervisor.rounds import Rounds
 from coordinator.supervisor.slot import Services, Slot, SlotSettings
 from coordinator.supervisor.stays import Stay
 from coordinator.supervisor.sweep import SweepWatch
@@ -43,7 +43,6 @@ PREEMPTED_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: run me again later. SLURM scripts requeue on it."""
 HURRY_SECONDS = 5.0
 TICK_SECONDS = 1.0
-REAP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,8 @@ class Pool:
     @property
     def _claiming(self) -> bool:
         stopped = self.paused or self.draining or self.exit_code is not None or self._no_more_work
-        return not stopped and self.services.leases.admits(None)
+        allowed = self.services.leases.admits(None) and self.services.guards.open_for_claims
+        return not stopped and allowed
 
     # --- what is asked ------------------------------------------------------------------------
     def scale(self, slots: int, down: DownMode) -> None:
@@ -204,7 +204,9 @@ class Pool:
         async with anyio.create_task_group() as self._group:
             self.services.agents.group = self._group
             self._group.start_soon(self._tick)
-            self._group.start_soon(self._reap)
+            self._group.start_soon(self.services.guards.run, lambda: self.trainings)
+            rounds = Rounds(self.services, lambda: self.trainings)
+            self._group.start_soon(rounds.run)
             for number in list(self._adopted):
                 self._do(AddSlot(number))
             while (code := self._finished()) is None:
@@ -213,7 +215,7 @@ class Pool:
             with anyio.CancelScope(shield=True):
                 await self.services.agents.end_all()
                 await self.endings.settle()
-                await self._reap_once()
+                await rounds.reap()
             self._group.cancel_scope.cancel()
         return code or 0
 
@@ -234,8 +236,8 @@ class Pool:
         return None
 
     def _reconcile(self) -> None:
-        if not self._claiming:
-            for slot in self.slots.values():
+        for slot in self.slots.values():
+            if not self._claiming or not self.services.guards.admits(slot.number):
                 slot.stop_claiming(hard=False)
         ending = self.draining or self.exit_code is not None or self._no_more_work
         desired = Desired(
@@ -292,9 +294,10 @@ class Pool:
         self.services.changed.bump()
         if (stay := self._adopted.pop(slot.number, None)) is not None:
             await slot.adopt(stay)
+        breakers = self.services.guards.breakers
         while slot.retiring is None:
-            if self._claiming:
-                await slot.turn()
+            if self._claiming and await breakers.enter(slot.number):
+                await breakers.leave(slot.number, trained=await slot.turn())
             else:
                 await self.services.changed.wait()
         del self.slots[slot.number]
@@ -318,6 +321,8 @@ class Pool:
             await self._rescues.settle()
             await self._look_for_rescues()
             self._look_for_idleness()
+            if not self.services.guards.open_for_claims:
+                await self._rescues.relieve(self.services.claims)
             self.services.changed.bump()
 
     async def _look_for_rescues(self) -> None:
@@ -333,21 +338,6 @@ class Pool:
         elif self.exit_code is None and monotonic() - self._idle_since >= limit:
             log.info("idle_timeout", idle_seconds=limit, sweep_state=self.sweep.state)
             self.exit_code = 0
-
-    async def _reap(self) -> None:
-        """Look at what the kernel has for us.
-
-        Orphans of our descendants are ours to collect, since we are a subreaper.
-        """
-        while True:
-            await anyio.sleep(REAP_SECONDS)
-            await self._reap_once()
-            await anyio.to_thread.run_sync(self.services.kernel.sample)
-            for training in self.trainings:
-                await training.look()
-
-    async def _reap_once(self) -> None:
-        await anyio.to_thread.run_sync(tree.reap_strangers, self.services.agents.pids)
 
     @property
     def _tasks(self) -> TaskGroup:

@@ -4,6 +4,8 @@ Owns the node's side of the rescue queue. The server is asked before a run is ta
 died without a word: one that it shows alive is left alone.
 """
 
+import json
+
 import anyio
 import structlog
 
@@ -12,6 +14,7 @@ from coordinator.core.rescue import Policy, is_alive, wants
 from coordinator.core.wire import TrainCommand
 from coordinator.errors import CoordinatorError
 from coordinator.leases import Leases, OfferStatus, Rescue
+from coordinator.supervisor.claims import Claims
 from coordinator.wandb_account import Account
 
 log = structlog.get_logger()
@@ -38,9 +41,14 @@ class Rescues:
         self._owed: dict[str, tuple[TrainCommand, Outcome]] = {}
         self._settling = anyio.Lock()
 
-    async def consider(self, command: TrainCommand, outcome: Outcome) -> None:
-        """Offer a run that ended so, if the policy wants it; it is owed until Redis has it."""
-        if not wants(self._policy, outcome):
+    async def consider(
+        self, command: TrainCommand, outcome: Outcome, *, excused: bool = False
+    ) -> None:
+        """Offer a run that ended so, if the policy wants it; it is owed until Redis has it.
+
+        `excused`: it failed for no fault of its own.
+        """
+        if not wants(self._policy, outcome, excused=excused):
             return
         self._owed[command.run_id] = (_resume(command), outcome)
         await self.settle()
@@ -78,14 +86,24 @@ class Rescues:
         """Otherwise each question costs its time-out, which a daemon that ends does not have."""
         return self._leases.admits(None)
 
-    async def hand_over(self, run_id: str) -> bool:
+    async def hand_over(self, command: TrainCommand) -> bool:
         """Give a run that was claimed and not started to any free node; False if we cannot."""
         if not self._policy.enabled or not self._redis_answers:
             return False
+        known = (command.program, json.dumps(command.args, sort_keys=True))
         try:
-            return await self._leases.offer(run_id, 0.0, 0) is OfferStatus.QUEUED
+            status = await self._leases.offer(command.run_id, 0.0, 0, known)
         except CoordinatorError:
             return False
+        if status is OfferStatus.QUEUED:
+            log.info("claim_handed_over", run_id=command.run_id, kind=command.kind)
+        return status in {OfferStatus.QUEUED, OfferStatus.QUARANTINED}
+
+    async def relieve(self, claims: Claims) -> None:
+        """Nothing that was fetched waits on a node that may not start it: others can."""
+        with anyio.CancelScope(shield=True):
+            taken = claims.take_undelivered()
+            claims.restore([c for c in taken if not await self.hand_over(c)])
 
     async def next(self) -> TrainCommand | None:
         """A run to train again, as a `resume` command."""

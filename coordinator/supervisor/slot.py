@@ -20,6 +20,7 @@ from coordinator.process.kernel import Kernel
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.agents import Agents
 from coordinator.supervisor.claims import Claims
+from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.shims import ShimLink, Shims
 from coordinator.supervisor.stays import Stay, StayFiles, stay_of
@@ -55,6 +56,7 @@ class Services:
     shims: Shims
     leases: Leases
     changed: Level
+    guards: Guards
     ended: Callable[[Training], None]
     """Called when a training is gone and its lease is released."""
     kernel: Kernel
@@ -104,12 +106,13 @@ class Slot:
         return SlotState.STOPPING if self.training.stopping else SlotState.RUNNING
 
     # --- the life of a run --------------------------------------------------------------------
-    async def turn(self) -> None:
-        """Claim one run and see it through; returns early when the claim is called off."""
+    async def turn(self) -> bool:
+        """Claim one run and see it through; False when the claim is called off."""
         ready = await self._claim()
         if ready is not None:
             await self._train(ready)
         self._become(SlotState.IDLE)
+        return ready is not None
 
     async def adopt(self, stay: Stay) -> None:
         """See a training through that an earlier daemon of this node started."""
@@ -213,6 +216,7 @@ class Slot:
             await self._undo(command, lease)
             raise
         await self._undo(command, lease)
+        await services.guards.breakers.start_failed(self.number, command.run_id)
         return None
 
     async def _start(self, agent: Agent, command: TrainCommand) -> ShimLink | None:
@@ -261,6 +265,7 @@ class Slot:
         try:
             await anyio.to_thread.run_sync(settings.stays.put, stay)
         except OSError as error:  # it only cannot be adopted then
+            self._services.guards.premises.noticed(error)
             log.warning("stay_not_written", run_id=training.run_id, error=error.strerror)
         if not self._services.leases.stands(ready.lease.token):
             await self._call_off(ready, training)

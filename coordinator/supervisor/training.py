@@ -93,6 +93,8 @@ class Training:
         self._kernel = kernel
         self.pid: int | None = None
         self.status: int | None = None
+        self._started_at: float | None = None
+        self._exited_at: float | None = None
         self.error = ""
         self.preempted = False
         self.fenced = False
@@ -118,6 +120,19 @@ class Training:
     def stopping(self) -> bool:
         """Asked to end, and the grace runs."""
         return self._kill_at is not None and self.status is None
+
+    @property
+    def lived_seconds(self) -> float | None:
+        """How long the main process has lived, or did; None when its start was not seen."""
+        if self._started_at is None:
+            return None if self.pid is not None or not self.error else 0.0
+        return (self._exited_at or monotonic()) - self._started_at
+
+    @property
+    def ordered(self) -> bool:
+        """It was ended by us, by a person, or because another has the run."""
+        by_person = self.run_id in self.agent.cancelled_runs
+        return self.preempted or self.killed or self.fenced or by_person
 
     @property
     def exited(self) -> bool:
@@ -216,14 +231,14 @@ class Training:
     def _heard(self, message: ShimSays) -> None:
         match message:
             case Started(pid):
-                self.pid = pid
+                self.pid, self._started_at = pid, monotonic()
                 log.info("run_started", **self._facts(), kind=self.command.kind, pid=pid,
                          fence=self.lease.fence)  # fmt: skip
             case StartFailed(error, exit_code):
                 self.error, self.status, self._gone = error, exit_code << 8, True
                 log.error("run_start_failed", **self._facts(), error=error)
             case Exited(status):
-                self.status = status
+                self.status, self._exited_at = status, monotonic()
                 self._end_began()
                 log.info("run_exited", **self._facts(), pid=self.pid, **how(status))
             case TreeGone(killed):

@@ -55,6 +55,7 @@ class Views:
             pid=os.getpid(),
             started=self._started,
             degraded=self._degraded(),
+            breakers=self._pool.services.guards.breakers.views(),
         )
 
     def facts(self) -> NodeFacts:
@@ -121,4 +122,5 @@ class Views:
         ]
         if trouble := self._pool.services.agents.trouble:
             reasons.append(f"agents: {trouble}")
+        reasons += self._pool.services.guards.reasons()
         return reasons

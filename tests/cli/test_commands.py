@@ -35,6 +35,7 @@ pytestmark = pytest.mark.anyio
         ("undrain", Undrain()),
         ("pause", Pause()),
         ("resume", Resume()),
+        ("resume 1a2b3c4d", Resume("1a2b3c4d")),
         ("preempt", Preempt()),
         ("preempt 2 --grace 1m30s", Preempt("2", 90.0)),
         ("preempt run1 --grace 0", Preempt("run1", 0.0)),

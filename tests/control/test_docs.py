@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.cli.entry import COMMANDS
 from coordinator.cli.exit_codes import ExitCode
-from coordinator.core import cluster, protocol
+from coordinator.core import breaker, cluster, protocol
 from coordinator.core.model import CommandKind, DownMode, NodeState, Outcome, SlotState, SweepState
 
 TEXT = (Path(__file__).parents[2] / "docs" / "control.md").read_text()
@@ -28,6 +28,7 @@ VIEWS: dict[str, list[Any]] = {
         protocol.SlotView,
         protocol.RedisView,
         protocol.UpstreamView,
+        breaker.BreakerView,
     ],
     "run": [protocol.RunView],
     "lease": [protocol.LeaseView],

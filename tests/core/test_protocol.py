@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core import cluster, protocol
+from coordinator.core import breaker, cluster, protocol
 from coordinator.core.model import DownMode, NodeState, Outcome
 from coordinator.core.protocol import (
     PROTOCOL_VERSION,
@@ -36,6 +36,7 @@ VIEWS: list[Message] = [
     protocol.SlotView,
     protocol.RedisView,
     protocol.UpstreamView,
+    breaker.BreakerView,
     protocol.StatusView,
     protocol.RunView,
     protocol.LeaseView,

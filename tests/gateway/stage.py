@@ -65,6 +65,9 @@ class Desk:
     def turned_away(self, token: str, reply: Reply) -> None:
         self.told.append(("turned_away", (token, reply)))
 
+    def troubled(self, token: str, reply: Reply) -> None:
+        self.told.append(("troubled", (token, reply.status)))
+
     def ordered(self, token: str, orders: Orders) -> bool:
         self.told.append(("ordered", (token, orders)))
         return self.passes_on

@@ -159,7 +159,8 @@ async def test_an_answer_that_is_cut_off_is_an_error_and_never_looks_whole() -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "passed"), [("7", "7"), ("0", "0"), ("Wed, 21 Oct 2026 07:28:00 GMT", None)]
+    ("said", "passed"),
+    [("7", "7"), ("0", "0"), ("Wed, 21 Oct 2020 07:28:00 GMT", "0"), ("soon", None)],
 )
 async def test_the_time_that_a_server_asks_for_is_passed_on(said: str, passed: str | None) -> None:
     async with staged(says(b"{}", 429, Retry_After=said)) as stage:

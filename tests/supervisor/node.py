@@ -40,7 +40,7 @@ from coordinator.supervisor.training import Order, Training
 from coordinator.supervisor.views import Names, Views
 from coordinator.wandb_account import Account, AgentCommand, Login
 from coordinator.wandb_account.sweep_command import SweepCommand
-from tests.supervisor.stage import SECONDS, SWEEP, command
+from tests.supervisor.stage import SECONDS, SWEEP, command, guards
 
 GRACE_SECONDS = 3600.0
 NOBODY = "http://127.0.0.1:1"
@@ -116,6 +116,7 @@ def _fields(hello: Hello) -> dict[str, Any]:
 async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
     """Everything that a pool knows, put together as the daemon does it."""
     changed, leases = Level(), NoLeases("a")
+    guarded = guards(folder, changed)
     files = StayFiles(folder, folder)
     settings = PoolSettings(slots, 1, until_done=False, grace_seconds=GRACE_SECONDS,
                             storm_seconds=2.0, idle_timeout_seconds=0.0,
@@ -130,13 +131,14 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
         sweep = SweepWatch(account, SWEEP, SweepState.RUNNING, changed, revival)
         endings = Endings(node="a", sweep=SWEEP, account=account, leases=leases,
                           history=History(folder / "runs.jsonl"), stays=files, rescues=rescues,
-                          changed=changed)  # fmt: skip
+                          changed=changed, guards=guarded)  # fmt: skip
         agent_settings = AgentSettings(AgentCommand(executable="wandb", forward_signals=True),
                                        SWEEP, {}, folder, folder)  # fmt: skip
-        agents = Agents(agent_settings, changed, sweep.ended)
-        claims = Claims(5.0, _nothing_to_rescue, sweep.ended, agents.discard)
+        agents = Agents(agent_settings, changed, sweep.ended, guarded)
+        claims = Claims(5.0, _nothing_to_rescue, sweep.ended, agents.discard, guarded)
         shims = Shims(folder / "shim.sock")
-        services = Services(agents, claims, shims, leases, changed, endings.begin, Kernel())
+        services = Services(agents, claims, shims, leases, changed, guarded, endings.begin,
+                            Kernel())  # fmt: skip
         pool = Pool(settings=settings, slot_settings=slot_settings, services=services,
                     sweep=sweep, endings=endings, rescues=rescues)  # fmt: skip
         names = Names("a", str(SWEEP), "off", embedded=False, upstream=NOBODY, gpus=(),

@@ -12,14 +12,22 @@ from typing import Any
 
 import anyio
 
+from coordinator.config.model import Breaker as BreakerConfig
+from coordinator.config.model import Config
 from coordinator.core.model import CommandKind, SweepPath
 from coordinator.core.wire import TrainCommand, heartbeat_answer
+from coordinator.daemon.guards import _breaker_settings, _pace_settings
 from coordinator.gateway import IdleBeat
 from coordinator.gateway.desk import Reply
 from coordinator.process import tree
 from coordinator.supervisor.agent import Agent, AgentState
 from coordinator.supervisor.agents import Agents, AgentSettings
+from coordinator.supervisor.breakers import Breakers
+from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.level import Level
+from coordinator.supervisor.pacing import Pacer
+from coordinator.supervisor.premises import Premises
+from coordinator.supervisor.upstream import Upstream
 from coordinator.wandb_account import AgentCommand
 from tests.support.emulator import wait_until
 
@@ -84,6 +92,23 @@ class Crew:
                 await self.changed.wait()
 
 
+async def key_is_good() -> None:
+    """The server has let us in."""
+
+
+def guards(folder: Path, changed: Level | None = None, **breaker: Any) -> Guards:
+    """Guards as the daemon builds them, without a Redis."""
+    config = Config(breaker=BreakerConfig(**breaker))
+    bump = (changed or Level()).bump
+    premises = Premises([folder], config.breaker.min_free_bytes, key_is_good, bump)
+    return Guards(
+        upstream=Upstream(premises.doubt_key),
+        pacer=Pacer(_pace_settings(config), None),
+        premises=premises,
+        breakers=Breakers(_breaker_settings(config), "a", None, bump),
+    )
+
+
 @asynccontextmanager
 async def crew(folder: Path, script: str = SLEEP) -> AsyncIterator[Crew]:
     """Agents whose executable is this shell script."""
@@ -98,7 +123,7 @@ async def crew(folder: Path, script: str = SLEEP) -> AsyncIterator[Crew]:
     (folder / "logs").mkdir(exist_ok=True)
     changed = Level()
     refusals: list[str] = []
-    agents = Agents(settings, changed, lambda: refusals.append("refused"))
+    agents = Agents(settings, changed, lambda: refusals.append("refused"), guards(folder))
     tokens: list[str] = []
 
     def address(token: str) -> str:

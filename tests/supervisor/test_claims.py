@@ -1,5 +1,7 @@
 """Asking for work: turns, the backlog, and that no command is ever lost."""
 
+from pathlib import Path
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -7,9 +9,10 @@ import pytest
 from coordinator.core.wire import TrainCommand
 from coordinator.gateway.desk import Reply
 from coordinator.supervisor import claims as module
+from coordinator.supervisor import upstream
 from coordinator.supervisor.agent import Agent, AgentState
 from coordinator.supervisor.claims import Claims
-from tests.supervisor.stage import SECONDS, Server, command, orders, within
+from tests.supervisor.stage import SECONDS, Server, command, guards, orders, within
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +28,8 @@ class Told:
         self.ended = 0
         self.unknown: list[Agent] = []
         self.rescue: list[TrainCommand] = []
-        self.claims = Claims(poll_seconds, self._rescued, self._end, self._discard)
+        self.guards = guards(Path())
+        self.claims = Claims(poll_seconds, self._rescued, self._end, self._discard, self.guards)
 
     def _end(self) -> None:
         self.ended += 1
@@ -175,6 +179,32 @@ async def test_a_server_that_never_answers_is_given_up_in_the_end(
     assert told.claims.trouble == "HTTP 504"
 
 
+async def test_a_claim_that_is_called_off_does_not_wait_long_for_a_server_that_stalls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LATE_SECONDS", 0.05)
+    server, ours = Server([orders(ONE)], gate=anyio.Event()), claims()
+    with anyio.fail_after(SECONDS / 2):  # less than ASK_SECONDS
+        async with anyio.create_task_group() as group:
+            group.start_soon(ours.next, server.agent())
+            await server.arrived.wait()
+            group.cancel_scope.cancel()
+
+
+async def test_a_server_that_slows_us_down_is_left_alone_by_every_slot() -> None:
+    told, server = Told(SOON), Server([orders(ONE)])
+    told.guards.upstream.failed(429, "slow down", 0.6)
+    with anyio.fail_after(SECONDS):
+        began = anyio.current_time()
+        for number in range(2):
+            with anyio.move_on_after(0.1):
+                await told.claims.next(server.agent(number))
+        assert server.asked == 0
+        await told.claims.next(server.agent(3))
+        assert anyio.current_time() - began >= 0.5
+    assert told.claims.trouble == ""
+
+
 # --- what the server says -------------------------------------------------------------------------
 async def test_an_exit_without_work_tells_that_the_sweep_may_be_over_and_waits() -> None:
     told, server = Told(SOON), Server([orders({"type": "exit"}), orders(ONE)])
@@ -206,7 +236,7 @@ FAILURES = [
 async def test_a_failed_question_is_asked_again_and_the_trouble_is_shown_until_it_is_over(
     reply: Reply, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FIRST_BACKOFF_SECONDS", SOON)
+    monkeypatch.setattr(upstream, "FIRST_BACKOFF_SECONDS", SOON)
     server, ours = Server([reply, reply, orders(ONE)]), claims()
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as group:
@@ -229,9 +259,9 @@ def test_pauses_after_failures_grow_are_spread_and_have_a_ceiling(failures: int)
     pauses = []
     for _ in range(200):
         ours = claims()
-        ours._failures = failures - 1
+        ours._guards.upstream.failures = failures - 1
         pauses.append(ours._on_failure(server.agent(), Reply(500, b"")))
-    ceiling = min(2.0**failures, module.LONGEST_BACKOFF_SECONDS)
+    ceiling = min(2.0**failures, upstream.LONGEST_BACKOFF_SECONDS)
     assert min(pauses) >= 0.5
     assert ceiling / 2 < max(pauses) <= ceiling
     assert len(set(pauses)) > 100, "many nodes must not ask in step"
@@ -246,7 +276,7 @@ def test_a_server_that_names_a_time_is_left_alone_for_that_long() -> None:
 async def test_an_agent_that_the_server_does_not_know_is_discarded_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "FIRST_BACKOFF_SECONDS", SOON)
+    monkeypatch.setattr(upstream, "FIRST_BACKOFF_SECONDS", SOON)
     told, gone = Told(), Server([Reply(404, b'{"error": "no such agent"}')])
     agent = gone.agent()
     assert await within(told.claims.next(agent)) is None

@@ -229,3 +229,26 @@ async def test_the_first_notice_preempts_the_node_with_the_signal_that_it_was_ma
         assert shim.training._kill_at > monotonic() + GRACE_SECONDS / 2, "the storm hurried nobody"
         await ours.commands.handle(Signal("USR2", "0"))
         assert (await shim.told())["signal"] == signal.SIGUSR2, "and nothing came between"
+
+
+# --- resume ---------------------------------------------------------------------------------------
+async def test_resume_closes_the_breakers_that_the_status_shows(tmp_path: Path) -> None:
+    async with node(tmp_path) as ours:
+        breakers = ours.pool.services.guards.breakers
+        for number in range(5):
+            await breakers.start_failed(0, f"r{number}")
+        answer = await ours.commands.handle(GetStatus())
+        assert isinstance(answer, Done)
+        (view,) = answer.data.breakers
+        assert (view.scope, view.state, view.failures) == ("node", "open", 5)
+        assert [words for words in answer.data.degraded if "no agent started run r4" in words]
+
+        assert await ours.commands.handle(Resume()) == Done("claiming again; breakers closed: 1")
+
+        assert breakers.views() == []
+
+
+async def test_a_run_that_is_not_quarantined_cannot_be_pardoned(tmp_path: Path) -> None:
+    async with node(tmp_path) as ours:
+        answer = await ours.commands.handle(Resume("r1"))
+        assert answer == Refused("run 'r1' is not quarantined; see `leases show r1`")

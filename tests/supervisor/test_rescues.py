@@ -30,7 +30,9 @@ class Redis(NoLeases):
     def admits(self, kind: CommandKind | None) -> bool:
         return self.seen
 
-    async def offer(self, run_id: str, delay_seconds: float, most: int) -> OfferStatus:
+    async def offer(
+        self, run_id: str, delay_seconds: float, most: int, known: tuple[str, str] = ("", "")
+    ) -> OfferStatus:
         self.asked.append(run_id)
         if not self.answers:
             raise PeerError("Redis: no answer")
@@ -68,7 +70,7 @@ async def test_a_redis_that_is_out_of_sight_is_not_asked_and_the_next_daemon_get
     redis.seen = False
     await rescues.consider(command("r1"), Outcome.CRASHED)
     await rescues.consider(command("r2"), Outcome.FAILED)
-    assert not await rescues.hand_over("r3")
+    assert not await rescues.hand_over(command("r3"))
     assert redis.asked == []
     (owed,) = rescues.take_owed()
     assert (owed.run_id, owed.kind, owed.raw["type"]) == ("r1", CommandKind.RESUME, "resume")

@@ -56,6 +56,11 @@ time.sleep(600)
 """
 children = [subprocess.Popen([sys.executable, "-c", CHILD]).pid for _ in range(options.children)]
 record("begin", children=children, resume=os.environ.get("WANDB_RESUME"))
+broken = os.environ.get("BROKEN_WHILE")
+if broken and Path(broken).exists():  # this node cannot train at all
+    time.sleep(0.5)
+    record("end", code=1)
+    sys.exit(1)
 for number in (signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, note)
 if options.on_term != "none":

@@ -1,13 +1,13 @@
 #!lua
 -- Contract: one claim asks for the lease of one run. Safe to run twice: the same token gets the
--- same fence. Never grants after `not_after`, to a void token, for a run that finished, or while
--- another claim's lease stands (deadline and grace not both over).
+-- same fence. Never grants after `not_after`, to a void token, for a run that finished or is
+-- quarantined (strike.lua), or while another claim's lease stands (deadline and grace not both over).
 -- KEYS: 1 lease  2 run registry  3 fence counter  4 index  5 stream  6 epoch  7 void token
 --       8 rescue queue
 -- ARGV: 1 token  2 owner  3 slot  4 kind  5 run  6 ttl  7 grace  8 settle  9 not_after  10 fence hint
 --       11 keep  12 registry keep  13 stream length  14 program  15 arguments (JSON)
 -- Answer: {now, epoch, status, ...}
---   granted, fence, why (claim | takeover | again)    late    void    finished, node
+--   granted, fence, why (claim | takeover | again)    late    void    finished, node    quarantined, why
 --   settling, wait    held, owner, fence, age, silent, wait, state, closing    reserved, target, wait
 local token, owner, slot, kind, run = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local ttl, grace, settle = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -52,8 +52,9 @@ if record and record.token == token and record.state == 'held' then
   return answer('granted', int(record.fence), 'again')
 end
 
-local last = redis.call('HMGET', run_key, 'outcome', 'outcome_node')
+local last = redis.call('HMGET', run_key, 'outcome', 'outcome_node', 'quarantined')
 if last[1] == 'finished' then return answer('finished', last[2] or '') end
+if last[3] then return answer('quarantined', last[3]) end
 
 if not record then
   local settled = epoch + settle

@@ -2,7 +2,7 @@
 -- Contract: one run that is due in the rescue queue, for a node with a free slot. The entry stays in
 -- the queue, hidden for `hidden`: should the taker vanish, others see it again. The grant of the
 -- run's lease takes it out. A run whose holder died without a word (deadline and grace are over) is
--- put into the queue here. Runs that finished leave the queue.
+-- put into the queue here. Runs that finished or are quarantined leave the queue.
 -- KEYS: 1 rescue queue  2 index  3 epoch
 -- ARGV: 1 hidden  2 key prefix of runs  3 key prefix of leases  4 1: take, 0: only count  5 grace
 -- Keys of runs and leases are built here: they carry the same hash tag (as in list.lua).
@@ -29,8 +29,9 @@ end
 local reply = {int(now), int(epoch), 0, 0}
 if ARGV[4] == '1' then
   for _, run in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(now), 'LIMIT', 0, LOOK)) do
-    local known = redis.call('HMGET', runs .. run, 'outcome', 'program', 'args', 'lost')
-    if known[1] == 'finished' or not known[3] then
+    local known = redis.call('HMGET', runs .. run, 'outcome', 'program', 'args', 'lost',
+      'quarantined')
+    if known[1] == 'finished' or known[5] or not known[3] then
       redis.call('ZREM', KEYS[1], run)
     else
       redis.call('ZADD', KEYS[1], int(now + hidden), run)

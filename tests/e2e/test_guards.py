@@ -1,0 +1,95 @@
+"""Guards that `--count 1` took away: bad nodes, full disks."""
+
+from collections.abc import Callable
+
+from tests.support.emulator import Emulator, wait_until
+from tests.support.events import check_events
+from tests.support.node import Node, sweep_config
+
+MakeNode = Callable[..., Node]
+SOON = ("--set", "sweep.poll_seconds=0.5")
+
+
+def breaker(**keys: object) -> list[str]:
+    return [word for key, value in keys.items() for word in ("--set", f"breaker.{key}={value}")]
+
+
+def test_a_bad_node_opens_its_breaker_and_the_others_finish_the_sweep(
+    emulator: Emulator, make_node: MakeNode, redis_url: str
+) -> None:
+    sweep = emulator.create_sweep(sweep_config(7, seconds=0.2))
+    shared = ("--redis-url", redis_url, *SOON)
+    rules = breaker(failures=3, cooldown_seconds=500)
+    bad = make_node(sweep, "--slots", "2", *rules, *shared, name="bad", BROKEN_WHILE="/")
+    bad.start()
+    wait_until("its breaker is open", lambda: bad.events("breaker_opened"), 120)
+    good = [make_node(sweep, "--slots", "1", *shared, name=name).start() for name in "bc"]
+
+    def ended() -> bool:
+        """Every run has been handed out, and has ended as good or bad."""
+        lost = [view for view in bad.history() if view["outcome"] == "failed"]
+        won = [view for node in good for view in node.history() if view["outcome"] == "finished"]
+        return len(lost) + len(won) == 7
+
+    wait_until("all seven runs have ended", ended, 240)
+    (opened,) = bad.events("breaker_opened")
+    assert (opened["scope"], opened["failures"]) == ("node", 3)
+    assert "ended before wandb.init" in opened["reason"]
+    failed = [record["run"] for record in bad.records("begin") if record["node"] == "bad"]
+    assert 3 <= len(failed) <= 4, "each slot may have had one more under way"
+    finished = {r for r, run in emulator.state()["runs"].items() if run["state"] == "finished"}
+    assert len(finished) == 7 - len(failed)
+    assert finished.isdisjoint(failed)
+
+    status = bad.ctl("status", check=5)
+    assert [view["scope"] for view in status["breakers"]] == ["node"]
+    assert any(reason.startswith("breaker: node: open") for reason in status["degraded"])
+    assert "breakers closed: 1" in bad.ctl("resume")["message"]
+    assert bad.events("breaker_closed")
+    assert bad.ctl("status")["breakers"] == []
+    for node in (bad, *good):
+        node.ctl("stop")
+        assert node.wait() == 0, node.tail()
+        check_events(node.events())
+
+
+def test_a_probe_closes_the_breaker_of_a_node_that_was_mended(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    sweep = emulator.create_sweep(sweep_config(3, seconds=0.2))
+    rules = breaker(failures=2, cooldown_seconds=3)
+    node = make_node(sweep, "--slots", "1", *rules, *SOON)
+    broken = node.directory / "broken"
+    broken.parent.mkdir(parents=True)
+    broken.touch()
+    node.env["BROKEN_WHILE"] = str(broken)
+    node.start()
+    wait_until("its breaker is open", lambda: node.events("breaker_opened"), 120)
+    broken.unlink()
+
+    wait_until("its breaker is closed again", lambda: node.events("breaker_closed"), 120)
+
+    assert [view["outcome"] for view in node.history()] == ["failed", "failed", "finished"]
+    names = [event["event"] for event in node.events() if event["event"].startswith("breaker")]
+    assert names == ["breaker_opened", "breaker_half_open", "breaker_closed"]
+    node.ctl("stop")
+    assert node.wait() == 0, node.tail()
+    check_events(node.events())
+
+
+def test_without_room_on_its_disk_a_node_claims_nothing_and_says_so(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    sweep = emulator.create_sweep(sweep_config(1))
+    node = make_node(sweep, "--slots", "1", *breaker(min_free_bytes=10**17), *SOON).start()
+    wait_until("claims are held", lambda: node.events("claims_held"))
+    wait_until("it looks", lambda: node.status().get("degraded"))
+
+    status = node.ctl("status", check=5)
+
+    assert "min_free_bytes" in status["degraded"][0]
+    assert not node.events("run_claimed")
+    assert emulator.sweep(sweep)["state"] == "RUNNING"
+    node.ctl("stop")
+    assert node.wait() == 0, node.tail()
+    check_events(node.events())

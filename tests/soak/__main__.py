@@ -1,0 +1,93 @@
+"""scripts/soak: many short runs on a server that fails in every way.
+
+Owns the options and the exit codes.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.soak.play import Plan, play
+from tests.support.emulator import start_emulator, wait_until
+from tests.support.node import Node
+from tests.support.redis import redis_program
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options; exits with 2 for wrong ones."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/soak",
+        description="Runs of 0.5 to 3 s over several nodes; the W&B server answers 429, 500, 502, "
+        "404 once, 400, nothing for a minute, stalls for 30 s and drops connections. All must "
+        "finish.",
+        epilog="exit codes: 0 all finished · 1 not all, or something else is wrong · 2 usage",
+    )
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--slots", type=int, default=1, help="on each node (default: 1)")
+    parser.add_argument("--rounds", type=int, default=5, help="of all faults (default: 5)")
+    parser.add_argument("--every", type=float, default=12.0, help="seconds between two faults")
+    parser.add_argument("--nothing", type=float, default=60.0, help="seconds without any work")
+    parser.add_argument("--stall", type=float, default=30.0, help="seconds of a stall")
+    parser.add_argument("--minutes", type=float, default=60.0, help="give up after (default: 60)")
+    parser.add_argument("--seed", default="20", help="of the server's dice")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all files in DIR")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    """Do what the options say; the exit code."""
+    options = parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, too
+    plan = Plan(options.runs, options.nodes, options.slots, options.rounds, options.every,
+                options.nothing, options.stall, 60 * options.minutes)  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="soak-") as scratch:
+        return soak(plan, options.keep or Path(scratch), options.seed)
+
+
+def soak(plan: Plan, directory: Path, seed: str) -> int:
+    """Start the servers, play, report."""
+    emulator = start_emulator(directory / "emulator", "--seed", seed)
+    socket = directory / "r.sock"
+    redis = subprocess.Popen(
+        [redis_program(), "--port", "0", "--unixsocket", str(socket), "--save", "",
+         "--dir", str(directory)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    nodes: list[Node] = []
+
+    def make(sweep: str, *flags: str, name: str) -> Node:
+        flags = (*flags, "--redis-url", f"unix://{socket}")
+        nodes.append(Node(name, emulator, directory / "n", sweep, flags))
+        return nodes[-1]
+
+    try:
+        wait_until("redis listens", socket.exists)
+        result = play(plan, emulator, make, say)
+    finally:
+        for node in nodes:
+            node.end()
+        redis.terminate()
+        redis.wait()
+        emulator.stop()
+    say(f"{result.finished} of {result.runs} runs finished in {result.trainings} trainings and "
+        f"{result.seconds:.0f} s; faults: {dict(result.faults)}")  # fmt: skip
+    for wrong in result.wrong:
+        say(f"WRONG: {wrong}")
+    return 1 if result.wrong else 0
+
+
+def say(words: str) -> None:
+    """Print at once."""
+    sys.stdout.write(words + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
