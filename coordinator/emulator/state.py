@@ -210,7 +210,9 @@ class Backend:
     def _lapse(self, run: Run, now: Now) -> None:
         """Free the configuration, or the place in the queue, of a claim that came to nothing."""
         sweep = self.sweep_of(run)
-        if run.visible:
+        if run.exit_code == 0:  # it had finished while it stood in the queue
+            self.book.change(run, RunState.FINISHED, "reservation lapsed", now)
+        elif run.visible:
             self.book.change(run, RunState.PREEMPTED, "reservation lapsed", now)
         else:
             self.book.change(run, RunState.ABANDONED, "reservation lapsed", now)

@@ -224,6 +224,19 @@ def test_unused_claim_of_a_queued_run_goes_back_to_the_queue(hasty: Emulator) ->
     assert hasty.heartbeat(agent)[0]["run_id"] == command["run_id"]
 
 
+def test_unused_claim_of_a_run_that_finished_while_it_was_queued_does_not_come_back(
+    hasty: Emulator,
+) -> None:
+    agent, command = claim(hasty, hasty.create_sweep(GRID))
+    initialise(hasty, command["run_id"])
+    hasty.file_stream(f"emulator/tests/{command['run_id']}", preempting=True)
+    hasty.silence_run(command["run_id"])
+    finish(hasty, command["run_id"], 0)
+    assert hasty.heartbeat(agent)[0]["run_id"] == command["run_id"]
+    wait_until("claim lapses", lambda: hasty.run(command["run_id"])["state"] == "finished")
+    assert hasty.heartbeat(agent)[0]["run_id"] != command["run_id"]
+
+
 def test_claim_stays_for_an_hour_unless_scaled(emulator: Emulator) -> None:
     _, command = claim(emulator, emulator.create_sweep(GRID))
     assert emulator.run(command["run_id"])["state"] == "reserved"
