@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.support.emulator import Emulator, start_emulator
+from tests.support.installations import wandb_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 OLDEST: Final = "0.16.6"
 TRAINING: Final = Path(__file__).with_name("training.py")
-_CACHE_VARIABLE: Final = "COORDINATOR_TEST_VENVS"
 _COMMAND_SECONDS: Final = 200.0
 
 
@@ -124,28 +122,9 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 
 @pytest.fixture(scope="session")
-def oldest_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def oldest_python() -> Path:
     """The Python of a virtual environment with the oldest supported wandb, made once and kept."""
-    default = Path("~/.cache/wandb-coordinator/venvs").expanduser()
-    cache = Path(os.environ.get(_CACHE_VARIABLE, default))
-    cache.mkdir(parents=True, exist_ok=True)
-    home = cache / f"wandb-{OLDEST}-py{sys.version_info.major}.{sys.version_info.minor}"
-    with (cache / f"{home.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "complete").exists():
-            _install(home, f"wandb=={OLDEST}", "setuptools<81")
-            (home / "complete").touch()
-    return home / "bin" / "python"
-
-
-def _install(home: Path, *requirements: str) -> None:
     try:
-        for command in (
-            [sys.executable, "-m", "venv", "--clear", str(home)],
-            [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", *requirements],
-        ):
-            subprocess.run(command, check=True, capture_output=True)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(
-            f"cannot install wandb {OLDEST}: {error.stderr.decode(errors='replace')[-300:]}"
-        )
+        return wandb_python(OLDEST)
+    except OSError as error:
+        pytest.skip(str(error))

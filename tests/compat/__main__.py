@@ -1,0 +1,57 @@
+"""scripts/compat: the same small job under several versions of wandb, agent and SDK alike.
+
+Owns the options, the table and the exit codes.
+"""
+
+import argparse
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.compat.play import Verdict, play
+from tests.support.installations import wandb_python
+
+VERSIONS = ["0.16.6", "0.19.11", "0.21.4", "0.24.2", "0.25.1", "0.28.2", "0.31.0"]
+
+
+def main() -> int:
+    """Do what the options say; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/compat",
+        description="Three runs through coordinatord on two nodes for each version of wandb: one "
+        "is preempted and handed to the other node, one is killed with its SDK and rescued.",
+        epilog="exit codes: 0 every version did it · 1 one did not · 2 usage",
+    )
+    parser.add_argument("versions", nargs="*", metavar="VERSION", default=VERSIONS,
+                        help=f"default: {' '.join(VERSIONS)}")  # fmt: skip
+    parser.add_argument("--at-once", type=int, default=1, help="versions side by side (default: 1)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all files in DIR")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="compat-") as scratch:
+        base = options.keep or Path(scratch)
+        with ThreadPoolExecutor(options.at_once) as pool:
+            verdicts = list(pool.map(lambda v: _judged(v, base / v), options.versions))
+    _say(f"\n{'wandb':10}{'signals forwarded':20}{'finished':10}{'handed over':13}{'rescued':9}")
+    for verdict in verdicts:
+        _say(f"{verdict.version:10}{verdict.forwards!s:20}{verdict.finished:<10}"
+             f"{verdict.handed_over:<13}{verdict.rescued:<9}{verdict.wrong or 'ok'}")  # fmt: skip
+    return 1 if any(verdict.wrong for verdict in verdicts) else 0
+
+
+def _judged(version: str, directory: Path) -> Verdict:
+    try:
+        verdict = play(version, wandb_python(version), directory)
+    except (AssertionError, OSError) as error:
+        verdict = Verdict(version, wrong=str(error))
+    _say(f"wandb {version}: {verdict.wrong or 'ok'}")
+    return verdict
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(words + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
