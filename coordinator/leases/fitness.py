@@ -6,7 +6,7 @@ Owns what is demanded of a server. It must never stop a training.
 
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from coordinator.core.lease import LeaseSettings
 from coordinator.errors import PeerError, UserError
 from coordinator.leases.addresses import WHERE
 from coordinator.leases.connection import REFUSALS, Client, follow_primary, telling
-from coordinator.leases.renewal import jittered
 from coordinator.leases.sight import Sight
 from coordinator.leases.store import TROUBLE
 
@@ -138,7 +137,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 class FitnessWatch:
-    """Asks again at each renewal's pace. Level-triggered: no news of a fail-over is needed."""
+    """Asks again after each round of renewals. Level-triggered: it needs no news of a fail-over.
+
+    After, never before: a daemon that was stopped must renew before it does anything else.
+    """
 
     def __init__(
         self,
@@ -146,6 +148,8 @@ class FitnessWatch:
         key: str,
         sight: Sight,
         settings: LeaseSettings,
+        *,
+        round_ended: Callable[[], Awaitable[None]],
         on_change: Callable[[], None],
     ) -> None:
         """`on_change` is called when another server answers than before."""
@@ -153,6 +157,7 @@ class FitnessWatch:
         self._key = key
         self._sight = sight
         self._settings = settings
+        self._round_ended = round_ended
         self._on_change = on_change
         self._run_id = ""
 
@@ -166,7 +171,7 @@ class FitnessWatch:
     async def run(self) -> None:
         """Watch for ever. What does not answer is the renewals' to tell."""
         while True:
-            await anyio.sleep(jittered(self._settings.renew_seconds))
+            await self._round_ended()
             before = self._run_id
             try:
                 server = await self.first()

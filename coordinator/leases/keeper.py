@@ -101,8 +101,9 @@ class LeaseKeeper:
             self._store, self._holdings, self._sight, settings, self._register_again
         )
         self._fitness = FitnessWatch(
-            self._client, keys.epoch, self._sight, settings, self._renewer.kick
-        )
+            self._client, keys.epoch, self._sight, settings,
+            round_ended=self._renewer.round_ended, on_change=self._renewer.kick,
+        )  # fmt: skip
         self._releaser = Releaser(self._store, journal, settings)
         self._wakeups = Wakeups(self._reader, keys.stream, settings)
         self._claims = Claims(

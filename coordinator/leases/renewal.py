@@ -45,6 +45,7 @@ class Renewer:
         self._settings = settings
         self._on_reasserted = on_reasserted
         self._kick = anyio.Event()
+        self._round_ended = anyio.Event()
         self._epoch: int | None = None
 
     def kick(self) -> None:
@@ -56,8 +57,14 @@ class Renewer:
         while True:
             self._kick = anyio.Event()
             delay = self._delay(succeeded=await self.round())
+            self._round_ended.set()
+            self._round_ended = anyio.Event()
             with anyio.move_on_after(delay):
                 await self._kick.wait()
+
+    async def round_ended(self) -> None:
+        """Wait for the end of the present round or, between two, of the next."""
+        await self._round_ended.wait()
 
     async def round(self) -> bool:
         """Renew everything once; with nothing held it still reports the node alive."""

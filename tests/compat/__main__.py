@@ -4,9 +4,9 @@ Owns the options, the table and the exit codes.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.compat.play import Verdict, play
@@ -25,13 +25,12 @@ def main() -> int:
     )
     parser.add_argument("versions", nargs="*", metavar="VERSION", default=VERSIONS,
                         help=f"default: {' '.join(VERSIONS)}")  # fmt: skip
-    parser.add_argument("--at-once", type=int, default=1, help="versions side by side (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all files in DIR")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, too
     with tempfile.TemporaryDirectory(prefix="compat-") as scratch:
         base = options.keep or Path(scratch)
-        with ThreadPoolExecutor(options.at_once) as pool:
-            verdicts = list(pool.map(lambda v: _judged(v, base / v), options.versions))
+        verdicts = [_judged(version, base / version) for version in options.versions]
     _say(f"\n{'wandb':10}{'signals forwarded':20}{'finished':10}{'handed over':13}{'rescued':9}")
     for verdict in verdicts:
         _say(f"{verdict.version:10}{verdict.forwards!s:20}{verdict.finished:<10}"
@@ -54,4 +53,7 @@ def _say(words: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
