@@ -127,8 +127,9 @@ class World:
     async def start_redis(self) -> Process:
         """Start the server that the nodes share for their leases."""
         socket = self.root / "redis.sock"
+        # Its title would overwrite the environment by which we find what we have started.
         command = [str(find_server()), "--port", "0", "--unixsocket", str(socket), "--save", "",
-                   "--dir", str(self.root)]  # fmt: skip
+                   "--dir", str(self.root), "--set-proc-title", "no"]  # fmt: skip
         process = await self.start("redis", command)
         await self._until_there(process, "redis", socket)
         self.redis_url = f"unix://{socket}"

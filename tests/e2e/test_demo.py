@@ -63,13 +63,18 @@ def play(scratch: Path, result: Path, *flags: str) -> tuple[int, str, dict[str, 
 
 
 def living(scratch: Path) -> dict[int, str]:
-    """Processes whose environment names the scratch directory: all that a demo has started."""
+    """Processes whose environment or command line names the scratch directory.
+
+    That is all that a demo has started; a program that sets its title may overwrite either.
+    """
     found = {}
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
             pid, environ = int(entry.name), (entry / "environ").read_bytes()
-            if os.fsencode(scratch) in environ and " Z " not in (entry / "stat").read_text():
-                found[pid] = (entry / "cmdline").read_text().replace("\0", " ")
+            command = (entry / "cmdline").read_text().replace("\0", " ")
+            named = os.fsencode(scratch) in environ or str(scratch) in command
+            if named and " Z " not in (entry / "stat").read_text():
+                found[pid] = command
     return found
 
 
