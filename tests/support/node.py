@@ -151,7 +151,7 @@ class Node:
 
     def processes(self) -> dict[int, str]:
         """Living processes that this node started, with their command lines."""
-        return marked(self.mark)
+        return marked(self.mark, self.state_dir)
 
     def wait_nothing_left(self, seconds: float = 30) -> None:
         wait_until(f"no process of {self.name} left", lambda: not self.processes(), seconds)
@@ -173,19 +173,24 @@ class Node:
                 return
 
 
-def marked(mark: str) -> dict[int, str]:
-    """Living processes (zombies do not count) whose environment carries `mark`."""
+def marked(mark: str, state_dir: Path | None = None) -> dict[int, str]:
+    """Living processes (zombies do not count) whose environment carries `mark`.
+
+    Also those whose command line names the state directory: a server's title hides its environment.
+    """
     needle = f"{MARK}={mark}".encode()
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
         with suppress(OSError):
-            if needle not in (entry / "environ").read_bytes().split(b"\0"):
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            carries = needle in (entry / "environ").read_bytes().split(b"\0")
+            if not carries and (state_dir is None or f"{state_dir}/" not in command):
                 continue
             if (entry / "stat").read_text().rpartition(")")[2].split()[0] in "ZX":
                 continue
-            found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            found[int(entry.name)] = command
     return found
 
 
