@@ -108,7 +108,7 @@ def test_it_plays_to_a_good_end_and_leaves_nothing(scratch: Path, tmp_path: Path
 
 
 def test_the_judge_bites_without_leases_the_same_play_fails(scratch: Path, tmp_path: Path) -> None:
-    code, output, data = play(scratch, tmp_path / "demo.json", "--leases", "off")
+    code, output, data = play(scratch, tmp_path / "demo.json", "--leases", "off", "--runs", "8")
 
     assert code == 1, output
     assert data["facts"]["overlaps"] != []

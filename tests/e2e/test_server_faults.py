@@ -10,7 +10,7 @@ from tests.support.node import Node
 def test_all_runs_finish_on_a_server_that_fails_in_every_way(
     emulator: Emulator, make_node: Callable[..., Node], redis_url: str
 ) -> None:
-    plan = Plan(runs=15, nodes=3, slots=1, rounds=1, every_seconds=1.0, long_seconds=15.0,
+    plan = Plan(runs=9, nodes=3, slots=1, rounds=1, every_seconds=1.0, long_seconds=15.0,
                 stall_seconds=4.0, bound_seconds=400.0)  # fmt: skip
 
     def make(sweep: str, *flags: str, name: str) -> Node:
@@ -19,4 +19,4 @@ def test_all_runs_finish_on_a_server_that_fails_in_every_way(
     result = play(plan, emulator, make, print)
 
     assert result.wrong == []
-    assert result.finished == 15
+    assert result.finished == 9

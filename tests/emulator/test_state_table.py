@@ -90,7 +90,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, oldest_python: Path) -> Ite
     """Play every row against one emulator."""
     base = tmp_path_factory.mktemp("rows")
     # The oldest SDK needs two seconds, and more on a busy machine, before silence may end a run.
-    emulator = start_emulator(base, "--time-scale", "0.01", "--crash-seconds", "12")
+    emulator = start_emulator(base, "--time-scale", "0.01", "--crash-seconds", "9")
     pythons = {"newest": Path(sys.executable), "oldest": oldest_python}
     result = Played(emulator, {}, {})
 
