@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from tests.support.emulator import Emulator, wait_until
 from tests.support.events import check_events
+from tests.support.long import long_play
 from tests.support.node import Node, sweep_config
 
 MakeNode = Callable[..., Node]
@@ -14,6 +15,7 @@ def breaker(**keys: object) -> list[str]:
     return [word for key, value in keys.items() for word in ("--set", f"breaker.{key}={value}")]
 
 
+@long_play
 def test_a_bad_node_opens_its_breaker_and_the_others_finish_the_sweep(
     emulator: Emulator, make_node: MakeNode, redis_url: str
 ) -> None:

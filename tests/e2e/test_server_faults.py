@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 from tests.soak.play import Plan, play
 from tests.support.emulator import Emulator
+from tests.support.long import long_play
 from tests.support.node import Node
 
 
+@long_play
 def test_all_runs_finish_on_a_server_that_fails_in_every_way(
     emulator: Emulator, make_node: Callable[..., Node], redis_url: str
 ) -> None:

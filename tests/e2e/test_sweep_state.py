@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.emulator import Emulator, wait_until
+from tests.support.long import long_play
 from tests.support.node import Node, sweep_config
 
 MakeNode = Callable[..., Node]
@@ -82,6 +83,7 @@ def test_a_sweep_that_a_person_stopped_is_resumed_by_that_person_alone(
     assert node.wait() == 0
 
 
+@long_play
 def test_a_cancelled_sweep_lets_trainings_save_first_when_so_configured_or_asked(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
