@@ -15,7 +15,7 @@ import structlog
 from anyio.abc import SocketStream, TaskStatus
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from coordinator.core.protocol import Hello, Refuse, ShimSays, ShimTold
+from coordinator.core.shim_protocol import Hello, Refuse, ShimSays, ShimTold
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ import anyio.to_thread
 import structlog
 
 from coordinator.core.outcome import Ending
-from coordinator.core.protocol import (
+from coordinator.core.shim_protocol import (
     Exited,
     Go,
     Hello,

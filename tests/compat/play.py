@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import psutil
 
 from tests.support.emulator import Emulator, start_emulator, wait_until
 from tests.support.node import Node, overlaps, sweep_config
-from tests.support.redis import redis_program
+from tests.support.redis import shared_redis
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,28 +42,20 @@ class Verdict:
 def play(version: str, python: Path, directory: Path) -> Verdict:
     """Play and judge; raises AssertionError when something does not happen in time."""
     directory.mkdir(parents=True)
-    emulator = start_emulator(directory / "emulator")
-    socket = directory / "r.sock"
-    redis = subprocess.Popen(
-        [redis_program(), "--port", "0", "--unixsocket", str(socket), "--save", "",
-         "--dir", str(directory)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     config = sweep_config(3, seconds=600.0, resumed_seconds=0.5, on_term="save", save_seconds=0.2)
-    sweep = emulator.create_sweep(config)
-    flags = (*FLAGS, "--redis-url", f"unix://{socket}")
-    a, b = (Node(name, emulator, directory / "n", sweep, flags, {"PATH": path}) for name in "ab")
-    try:
-        wait_until("redis listens", socket.exists)
-        _run(a, b)
-        return _judge(Verdict(version, _forwards(python)), emulator, a, b)
-    finally:
-        a.end()
-        b.end()
-        redis.terminate()
-        redis.wait()
-        emulator.stop()
+    with ExitStack() as stack:
+        emulator = start_emulator(directory / "emulator")
+        stack.callback(emulator.stop)
+        flags = (*FLAGS, "--redis-url", stack.enter_context(shared_redis(directory)))
+        sweep = emulator.create_sweep(config)
+        nodes = [
+            Node(name, emulator, directory / "n", sweep, flags, {"PATH": path}) for name in "ab"
+        ]
+        for node in nodes:
+            stack.callback(node.end)
+        _run(*nodes)
+        return _judge(Verdict(version, _forwards(python)), emulator, *nodes)
 
 
 def _forwards(python: Path) -> bool:

@@ -18,13 +18,11 @@ from coordinator.core.model import DownMode, NodeState, Outcome
 from coordinator.core.protocol import (
     PROTOCOL_VERSION,
     Answer,
-    Go,
     RequestUnion,
     RunView,
-    ShimSays,
-    ShimTold,
     StatusView,
 )
+from coordinator.core.shim_protocol import Go, ShimSays, ShimTold
 
 DATA = Path(__file__).parents[1] / "data"
 EXAMPLES: dict[str, list[dict[str, Any]]] = json.loads((DATA / "protocol-1.json").read_text())

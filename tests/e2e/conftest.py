@@ -1,14 +1,13 @@
 """Nodes, emulators and Redis servers that end with their test."""
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.emulator import Emulator, start_emulator, wait_until
+from tests.support.emulator import Emulator, start_emulator
 from tests.support.node import Node
-from tests.support.redis import redis_program
+from tests.support.redis import shared_redis
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,13 +43,5 @@ def make_node(emulator: Emulator, tmp_path: Path) -> Iterator[Callable[..., Node
 @pytest.fixture
 def redis_url(tmp_path: Path) -> Iterator[str]:
     """A private real Redis for the nodes of one test to share."""
-    socket = tmp_path / "r.sock"
-    server = subprocess.Popen(
-        [redis_program(), "--port", "0", "--unixsocket", str(socket), "--save", "",
-         "--dir", str(tmp_path)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    wait_until("redis listens", socket.exists)
-    yield f"unix://{socket}"
-    server.terminate()
-    server.wait()
+    with shared_redis(tmp_path) as url:
+        yield url

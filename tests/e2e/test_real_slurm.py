@@ -9,7 +9,6 @@ resume their runs and finish.
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import pytest
 
 from tests.support.emulator import Emulator, start_emulator, wait_until
 from tests.support.node import REPOSITORY, Node, marked, overlaps, sweep_config
-from tests.support.redis import redis_program
+from tests.support.redis import shared_redis
 from tests.support.slurm import CPUS, PACKAGES, Cluster, missing, running_cluster
 
 SCRIPT = REPOSITORY / "deploy" / "slurm" / "coordinator.sbatch"
@@ -140,13 +139,7 @@ def stage(stack: ExitStack, scratch: Path, cluster: Cluster) -> Story:
     """Emulator, Redis and two sweeps."""
     emulator = start_emulator(scratch / "emulator", "--racy-window", "8")
     stack.callback(emulator.stop)
-    redis = subprocess.Popen(
-        [redis_program(), "--port", "0", "--unixsocket", str(scratch / "r.sock"), "--save", "",
-         "--dir", str(scratch)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    stack.callback(redis.wait)
-    stack.callback(redis.terminate)
+    stack.enter_context(shared_redis(scratch))
     config = sweep_config(RUNS, seconds=600.0, resumed_seconds=1.0, on_term="save",
                           save_seconds=0.5)  # fmt: skip
     (scratch / "n").mkdir()

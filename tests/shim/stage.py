@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from coordinator.core.protocol import Go, Hello, ShimSays, ShimTold
+from coordinator.core.shim_protocol import Go, Hello, ShimSays, ShimTold
 from tests.support.emulator import wait_until
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from coordinator.core.protocol import (
+from coordinator.core.shim_protocol import (
     Exited,
     KillTree,
     Refuse,

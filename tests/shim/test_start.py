@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.protocol import Exited, Refuse, Started, StartFailed, TreeGone
+from coordinator.core.shim_protocol import Exited, Refuse, Started, StartFailed, TreeGone
 from tests.shim.stage import LISTENER, NOTES, PYTHON, SECONDS, Stage
 
 SHOW = (

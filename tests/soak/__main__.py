@@ -5,15 +5,15 @@ Owns the options and the exit codes.
 
 import argparse
 import signal
-import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.soak.play import Plan, play
-from tests.support.emulator import start_emulator, wait_until
+from tests.support.emulator import start_emulator
 from tests.support.node import Node
-from tests.support.redis import redis_program
+from tests.support.redis import shared_redis
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -50,29 +50,17 @@ def main() -> int:
 
 def soak(plan: Plan, directory: Path, seed: str) -> int:
     """Start the servers, play, report."""
-    emulator = start_emulator(directory / "emulator", "--seed", seed)
-    socket = directory / "r.sock"
-    redis = subprocess.Popen(
-        [redis_program(), "--port", "0", "--unixsocket", str(socket), "--save", "",
-         "--dir", str(directory)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    nodes: list[Node] = []
+    with ExitStack() as stack:
+        emulator = start_emulator(directory / "emulator", "--seed", seed)
+        stack.callback(emulator.stop)
+        url = stack.enter_context(shared_redis(directory))
 
-    def make(sweep: str, *flags: str, name: str) -> Node:
-        flags = (*flags, "--redis-url", f"unix://{socket}")
-        nodes.append(Node(name, emulator, directory / "n", sweep, flags))
-        return nodes[-1]
+        def make(sweep: str, *flags: str, name: str) -> Node:
+            node = Node(name, emulator, directory / "n", sweep, (*flags, "--redis-url", url))
+            stack.callback(node.end)
+            return node
 
-    try:
-        wait_until("redis listens", socket.exists)
         result = play(plan, emulator, make, say)
-    finally:
-        for node in nodes:
-            node.end()
-        redis.terminate()
-        redis.wait()
-        emulator.stop()
     say(f"{result.finished} of {result.runs} runs finished in {result.trainings} trainings and "
         f"{result.seconds:.0f} s; faults: {dict(result.faults)}")  # fmt: skip
     for wrong in result.wrong:

@@ -17,8 +17,8 @@ from anyio.abc import SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from coordinator.core.model import CommandKind, SlotState, SweepState
-from coordinator.core.protocol import Hello
 from coordinator.core.rescue import Policy
+from coordinator.core.shim_protocol import Hello
 from coordinator.leases import Claim, Lease, NoLeases
 from coordinator.process.kernel import Kernel
 from coordinator.supervisor.agent import Agent

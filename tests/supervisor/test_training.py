@@ -13,7 +13,7 @@ from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from coordinator.core.model import CommandKind, SlotState
-from coordinator.core.protocol import Go, KillTree, SendSignal, ShimTold
+from coordinator.core.shim_protocol import Go, KillTree, SendSignal, ShimTold
 from coordinator.core.wire import TrainCommand
 from coordinator.leases import Lease
 from coordinator.process import tree

@@ -8,9 +8,10 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from subprocess import DEVNULL
 
@@ -20,11 +21,29 @@ from redis.asyncio import Redis, RedisCluster
 
 from coordinator.leases.connection import open_client
 from coordinator.redis_server import find_server
+from tests.support.emulator import wait_until
 
 
 def redis_program() -> str:
     """redis-server if installed (the oldest that we support), else what the daemon would take."""
     return shutil.which("redis-server") or str(find_server())
+
+
+@contextmanager
+def shared_redis(directory: Path) -> Iterator[str]:
+    """The address of a private server for the nodes of one play; for code without a loop."""
+    path = directory / "r.sock"
+    server = subprocess.Popen(
+        [redis_program(), "--port", "0", "--unixsocket", str(path), "--save", "",
+         "--dir", str(directory)],
+        stdin=DEVNULL, stdout=DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_until("redis listens", path.exists)
+        yield f"unix://{path}"
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def free_port() -> int:

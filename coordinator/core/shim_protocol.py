@@ -1,0 +1,97 @@
+"""Messages on the shims' socket, between one training's shim and the daemon.
+
+Owns their shape: JSON objects, one a line, in both directions. Unknown fields are ignored, so that
+a shim and a daemon of different versions understand each other. `coordinator/shim.py` spells them
+out itself, since it imports nothing of ours.
+"""
+
+import msgspec
+
+
+# --- what the shim says --------------------------------------------------------------------------
+class Hello(msgspec.Struct, frozen=True, tag_field="say", tag="hello"):
+    """First line of a connection, also when a shim comes back to a restarted daemon."""
+
+    agent: str
+    """The agent's secret token, as in its gateway address."""
+    run_id: str
+    pid: int
+    """The shim's own pid."""
+    child_pid: int | None
+    """Set when the shim reconnects and its training lives already."""
+    argv: list[str]
+    cwd: str
+    status: int | None = None
+    """The training's raw wait status when it has ended already."""
+
+
+class Started(msgspec.Struct, frozen=True, tag_field="say", tag="started"):
+    """The training process was started."""
+
+    pid: int
+
+
+class StartFailed(msgspec.Struct, frozen=True, tag_field="say", tag="start_failed"):
+    """The command could not be executed: `error` is the system's word for it."""
+
+    error: str
+    exit_code: int
+
+
+class Exited(msgspec.Struct, frozen=True, tag_field="say", tag="exited"):
+    """The main training process ended; `status` is the raw wait status of waitpid(2)."""
+
+    status: int
+
+
+class TreeGone(msgspec.Struct, frozen=True, tag_field="say", tag="tree_gone"):
+    """No process of the run is left; `killed` counts those that had to be killed."""
+
+    killed: int
+
+
+class SignalSent(msgspec.Struct, frozen=True, tag_field="say", tag="signal_sent"):
+    """Signal number `signal` went to the main process; `origin` is "daemon" or "direct"."""
+
+    signal: int
+    origin: str
+
+
+ShimSays = Hello | Started | StartFailed | Exited | TreeGone | SignalSent
+
+
+# --- what it is told ------------------------------------------------------------------------------
+class Go(msgspec.Struct, frozen=True, tag_field="do", tag="go"):
+    """Start the training with these changes to the environment; null removes a variable."""
+
+    env: dict[str, str | None]
+    linger_seconds: float
+    """How long processes may outlive the main one before they are killed."""
+    exit_file: str
+    """Where the shim writes the wait status before it reports it."""
+    cgroup: str = ""
+    """The control group that the training joins before it is executed."""
+
+
+class Refuse(msgspec.Struct, frozen=True, tag_field="do", tag="refuse"):
+    """Do not start; exit with `exit_code`."""
+
+    exit_code: int
+    reason: str
+
+
+class SendSignal(msgspec.Struct, frozen=True, tag_field="do", tag="signal"):
+    """Send signal number `signal` to the main training process.
+
+    `once`: not if it had that signal before, from us or from anyone through the shim.
+    """
+
+    signal: int
+    once: bool = True
+
+
+class KillTree(msgspec.Struct, frozen=True, tag_field="do", tag="kill_tree"):
+    """SIGKILL every process of the run, the main one included, at once."""
+
+
+ShimTold = Go | Refuse | SendSignal | KillTree
