@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core import breaker, cluster, protocol
+from coordinator.core import breaker, cluster, protocol, shim_protocol
 from coordinator.core.model import DownMode, NodeState, Outcome
 from coordinator.core.protocol import (
     PROTOCOL_VERSION,
@@ -101,7 +101,8 @@ def test_every_message_of_the_protocol_has_a_stored_example_and_no_other_is_stor
 def test_no_message_is_missing_from_the_unions() -> None:
     tagged = {
         item
-        for item in (*vars(protocol).values(), *vars(cluster).values())
+        for module in (protocol, shim_protocol, cluster)
+        for item in vars(module).values()
         if isinstance(item, type) and issubclass(item, msgspec.Struct)
     }
     assert tagged - {protocol.Request} == set(ALL)
