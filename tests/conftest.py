@@ -3,6 +3,11 @@
 import signal
 
 import pytest
+from hypothesis import settings
+
+# Machines are shared and noisy: how long an example takes proves nothing.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # A shell's background jobs start with these ignored, and every child would inherit that: agents and
 # trainings under test must meet them as they do elsewhere.

@@ -93,9 +93,11 @@ class LeaseKeeper:
         self._store = Store(self._client, keys, node, settings, scripts, settle_seconds=settle)
         self.operations = Operations(self._store, sweep, settings)
         self.sweep_hold = SweepHold(self._store, keys, node, settings)
-        self.shared = Shared(self._client, keys, settings, scripts)
         journal = Journal(journal_dir)
-        self._sight = Sight(self._shown_url, settings)
+        sight = self._sight = Sight(self._shown_url, settings)
+        self.shared = Shared(
+            self._client, keys, settings, scripts, lambda: sight.health.state == "ok"
+        )
         self._holdings = Holdings(settings, self._stop)
         self._renewer = Renewer(
             self._store, self._holdings, self._sight, settings, self._register_again

@@ -4,7 +4,7 @@ Owns the calls of `breaker.lua`, `pace.lua` and `strike.lua`. It must never deci
 `core.breaker`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,12 +39,19 @@ class Shared:
     """See the module. Every method raises PeerError when Redis does not answer."""
 
     def __init__(
-        self, client: "Client", keys: Keys, settings: LeaseSettings, scripts: Scripts
+        self,
+        client: "Client",
+        keys: Keys,
+        settings: LeaseSettings,
+        scripts: Scripts,
+        renewed: Callable[[], bool],
     ) -> None:
+        """`renewed` tells whether the leases are: a daemon that was stopped renews them first."""
         self._client = client
         self._keys = keys
         self._settings = settings
         self._scripts = scripts
+        self._renewed = renewed
 
     async def breaker(self) -> SharedBreaker:
         """The breaker now."""
@@ -90,6 +97,8 @@ class Shared:
         return int(changed) == 1, SharedBreaker(breaker, str(version), int(now) / 1000)
 
     async def _run(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> list[Any]:
+        if not self._renewed():
+            raise PeerError("Redis: out of sight, or its leases are to be renewed first")
         try:
             with anyio.fail_after(self._settings.timeout_seconds):
                 return await self._scripts.run(self._client, name, keys, args)

@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 
 from tests.support.emulator import wait_until
+from tests.support.long import long_play
 from tests.support.node import REPOSITORY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
@@ -107,6 +108,7 @@ def test_it_plays_to_a_good_end_and_leaves_nothing(scratch: Path, tmp_path: Path
     assert not list(scratch.iterdir())
 
 
+@long_play
 def test_the_judge_bites_without_leases_the_same_play_fails(scratch: Path, tmp_path: Path) -> None:
     code, output, data = play(scratch, tmp_path / "demo.json", "--leases", "off", "--runs", "8")
 

@@ -58,7 +58,7 @@ def test_a_bad_node_opens_its_breaker_and_the_others_finish_the_sweep(
 def test_a_probe_closes_the_breaker_of_a_node_that_was_mended(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
-    sweep = emulator.create_sweep(sweep_config(3, seconds=0.2))
+    sweep = emulator.create_sweep(sweep_config(6, seconds=0.2))
     rules = breaker(failures=2, cooldown_seconds=3)
     node = make_node(sweep, "--slots", "1", *rules, *SOON)
     broken = node.directory / "broken"
@@ -71,7 +71,10 @@ def test_a_probe_closes_the_breaker_of_a_node_that_was_mended(
 
     wait_until("its breaker is closed again", lambda: node.events("breaker_closed"), 120)
 
-    assert [view["outcome"] for view in node.history()] == ["failed", "failed", "finished"]
+    # One more may have been claimed when the breaker opened; it is not the probe.
+    outcomes = [view["outcome"] for view in node.history()]
+    assert outcomes[:2] == ["failed", "failed"]
+    assert set(outcomes[2:]) == {"finished"}
     names = [event["event"] for event in node.events() if event["event"].startswith("breaker")]
     assert names == ["breaker_opened", "breaker_half_open", "breaker_closed"]
     node.ctl("stop")

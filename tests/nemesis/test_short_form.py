@@ -63,7 +63,10 @@ async def test_strict_leases_make_no_overlap_on_a_long_partition(directory: Path
 
 
 async def test_the_judge_bites_without_settling_a_wipe_makes_overlaps(directory: Path) -> None:
-    result = await play(short("redis wiped", 3.0, mode="no-settling"), directory)
+    for _ in range(3):  # a wipe that meets no hand-out in its seconds shows nothing
+        result = await play(short("redis wiped", 3.0, mode="no-settling"), directory)
+        if found(result):
+            break
 
     assert found(result) > 0, words(result)
     assert result.broken
