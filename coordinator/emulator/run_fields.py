@@ -119,7 +119,9 @@ RUN: Final[dict[str, Resolver]] = {
     "historyLineCount": lambda _, run, __: len(run.history),
     "eventsLineCount": lambda _, run, __: len(run.events),
     "logLineCount": lambda _, run, __: run.log_lines,
-    "historyTail": lambda _, run, __: json.dumps(run.history[-1:]),
+    # Without history a list of one empty row: wandb's service up to 0.19 breaks on an empty list,
+    # yet resumed runs that had logged nothing (wandb/wandb#6480).
+    "historyTail": lambda _, run, __: json.dumps(run.history[-1:] or ["{}"]),
     "eventsTail": lambda _, run, __: json.dumps(run.events[-1:]),
     "historyKeys": _history_keys,
     "history": _history,

@@ -63,6 +63,10 @@ class SweepWatch:
         """The server sent an agent away, or lost it, or queued a run: look at the sweep."""
         self._doubt.set()
 
+    async def asked_is_over(self) -> bool:
+        """What the server says just now. Raises CoordinatorError when it does not."""
+        return (await self._account.sweep_state(self._path)).is_over
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:

@@ -13,11 +13,12 @@ from coordinator.errors import CoordinatorError
 from coordinator.leases.sweep_hold import HoldStatus
 from coordinator.supervisor.pool import Pool
 from coordinator.supervisor.revival import HOLD_SECONDS
-from coordinator.wandb_account.sweep_command import SweepCommand
+from coordinator.wandb_account.sweep_command import SweepCommand, SweepCommandError
 
 log = structlog.get_logger()
 
 LOOK_SECONDS = 10.0
+ENDS = frozenset({SweepVerb.STOP, SweepVerb.CANCEL})
 
 
 class SweepCommands:
@@ -58,7 +59,14 @@ class SweepCommands:
             async with sweep_hold.taken(verb, HOLD_SECONDS) as hold:
                 if hold.status is not HoldStatus.GRANTED:
                     return Refused(f"node {hold.detail} is changing the sweep; try again")
-                await self._command.run(verb)
+                try:
+                    await self._command.run(verb)
+                except SweepCommandError:
+                    # W&B cannot end a sweep that is over; the mark is wanted all the same.
+                    hold.worked = verb in ENDS and await self._pool.sweep.asked_is_over()
+                    if hold.worked and verb is SweepVerb.STOP:
+                        return Done(f"{self._command.sweep} was over already; no node resumes it")
+                    raise
                 hold.worked = True
         log.info("sweep_changed", sweep=str(self._command.sweep), verb=verb)
         self._pool.sweep.ended()

@@ -67,8 +67,11 @@ def test_a_sweep_that_a_person_stopped_is_resumed_by_that_person_alone(
 
     assert node.ctl("sweep", "stop")["answer"] == "done"
     assert state(emulator, sweep) == "FINISHED"
-    failed = node.ctl("sweep", "stop", check=1)
-    assert "Sweep already finished" in failed["error"]
+    failed = node.ctl("sweep", "pause", check=1)
+    assert "Cannot pause finished sweep" in failed["error"]
+    node.ctl("sweep", "resume")
+    emulator.set_sweep_state(sweep, "FINISHED")  # it ended by itself
+    assert "over already" in node.ctl("sweep", "stop")["message"]
 
     node.ctl("preempt", "0")
     wait_outcomes(node, "preempted")
