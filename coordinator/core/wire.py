@@ -138,6 +138,11 @@ def agent_id(body: bytes) -> str | None:
         return None
 
 
+def registration_answer(agent: str) -> bytes:
+    """An answer to `CreateAgent` as the server would give it."""
+    return json.dumps({"data": {"createAgent": {"agent": {"id": agent}}}}).encode()
+
+
 def parse_orders(body: bytes) -> Orders | None:
     """Read the answer to a heartbeat; None when it is no such answer."""
     try:

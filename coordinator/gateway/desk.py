@@ -34,8 +34,11 @@ class Desk(Protocol):
     def registered(self, token: str, agent_id: str) -> None:
         """The server has taken the agent on."""
 
-    def turned_away(self, token: str, reply: Reply) -> None:
-        """The server has refused to take the agent on."""
+    def turned_away(self, token: str, reply: Reply) -> str | None:
+        """The server has refused to take the agent on; the ID of one that is to be our guest."""
+
+    def is_guest(self, token: str) -> bool:
+        """True for an agent of which the server does not know: it is not to hear of it."""
 
     def troubled(self, token: str, reply: Reply) -> None:
         """The server answered an agent with 401, 403, 429 or 5xx, or not at all."""

@@ -100,7 +100,7 @@ class Gateway:
         if _is_trouble(reply):
             self._desk.troubled(token, reply)
         if wire.is_registration(query):
-            self._registration(token, reply)
+            reply = self._registration(token, reply)
         elif wire.is_sweep_query(query) and reply.status == HTTPStatus.OK:
             changed = wire.put_in_front(reply.body, self._shim)
             if changed is None:
@@ -109,31 +109,33 @@ class Gateway:
                 reply = Reply(reply.status, changed)
         return _respond(reply)
 
-    def _registration(self, token: str, reply: Reply) -> None:
+    def _registration(self, token: str, reply: Reply) -> Reply:
         name = wire.agent_id(reply.body) if reply.status == HTTPStatus.OK else None
-        if name is None:
-            self._desk.turned_away(token, reply)
-        else:
+        if name is not None:
             self._desk.registered(token, name)
+        elif (name := self._desk.turned_away(token, reply)) is not None:
+            return Reply(HTTPStatus.OK, wire.registration_answer(name))
+        return reply
 
     async def _heartbeat(
         self, request: web.Request, token: str, query: wire.Query, body: bytes
     ) -> web.StreamResponse:
+        name = str(query.variables.get("id"))
+        nothing = Reply(HTTPStatus.OK, wire.heartbeat_answer(name, []))
+
+        async def ask() -> Reply:
+            guest = self._desk.is_guest(token)
+            return nothing if guest else await self._send(request, body)
+
         if not wire.running_runs(query):
-
-            async def ask() -> Reply:
-                return await self._send(request, body)
-
-            beat = IdleBeat(str(query.variables.get("id")), ask)
-            return _respond(Reply(HTTPStatus.OK, await self._desk.idle(token, beat)))
-        reply = await self._send(request, body)
+            answer = await self._desk.idle(token, IdleBeat(name, ask))
+            return _respond(Reply(HTTPStatus.OK, answer))
+        reply = await ask()
         if _is_trouble(reply):
             self._desk.troubled(token, reply)
         orders = wire.parse_orders(reply.body) if reply.status == HTTPStatus.OK else None
-        if orders is not None and not self._desk.ordered(token, orders):
-            nothing = wire.heartbeat_answer(str(query.variables.get("id")), [])
-            return _respond(Reply(HTTPStatus.OK, nothing))
-        return _respond(reply)
+        withheld = orders is not None and not self._desk.ordered(token, orders)
+        return _respond(nothing if withheld else reply)
 
     async def _send(self, request: web.Request, body: bytes) -> Reply:
         """Send a whole request upstream and read the whole answer."""

@@ -52,6 +52,8 @@ class Agent:
         self.beat: IdleBeat | None = None
         self.run_id: str | None = None
         self.registered = False
+        self.guest = False
+        """Known to us only: the server takes no agents on for a sweep that is over."""
         self.cancelled_runs: set[str] = set()
         """Runs that the server told this agent to stop."""
         self.dismissed = False

@@ -7,6 +7,7 @@ until one has registered only one is tried at a time, and failed starts are wait
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import anyio
@@ -67,6 +68,8 @@ class Agents:
         self.fatal: str | None = None
         """Why no agent can be started at all: the agent's own last words."""
         self.group: TaskGroup | None = None
+        self.welcome: Callable[[], bool] = lambda: False
+        """Set by the pool: True when an agent that the server does not take on is of use to us."""
         self.withhold: Callable[[str], bool] = lambda _run_id: False
         """Set by the daemon: True while the end of a cancelled run is a graceful one, and the
         server's `exit`, upon which an agent kills, must not reach its agent yet."""
@@ -120,6 +123,12 @@ class Agents:
         ready = sorted(self.ready, key=lambda agent: order[agent.state])
         for agent in ready[: len(ready) - keep]:
             self.discard(agent)
+
+    def dismiss_guests(self) -> None:
+        """The server takes agents on again: those that only we know cannot ask it for work."""
+        for agent in self.ready:
+            if agent.guest:
+                self.discard(agent)
 
     def discard(self, agent: Agent) -> None:
         """End one agent; a run that it may have been given is no longer its."""
@@ -233,13 +242,25 @@ class Agents:
         log.info("agent_registered", agent=agent.number, server_id=agent_id)
         self._changed.bump()
 
-    def turned_away(self, token: str, reply: Reply) -> None:
-        """The server has refused the agent; it will end with its own words."""
+    def turned_away(self, token: str, reply: Reply) -> str | None:
+        """The server has refused the agent; it will end with its own words, or is our guest."""
         agent = self._by_token[token]
+        if reply.status in {HTTPStatus.OK, HTTPStatus.BAD_REQUEST} and self.welcome():
+            agent.guest = agent.registered = True
+            self.proven, self._failures = True, 0
+            log.info("agent_admitted", agent=agent.number)
+            self._changed.bump()
+            return f"guest-{agent.number}"
         words = wire.error_text(reply.body)
         agent.excused = True
         log.warning("agent_refused", agent=agent.number, status=reply.status, reason=words)
         self._refused()
+        return None
+
+    def is_guest(self, token: str) -> bool:
+        """True for an agent that only we know."""
+        agent = self._by_token.get(token)
+        return agent is not None and agent.guest
 
     def troubled(self, token: str, reply: Reply) -> None:
         """W&B has no time for an agent, or no answer: the whole node slows down."""

@@ -93,6 +93,7 @@ class Endings:
         """Wait for all endings; each is bounded in time."""
         while self._pending:
             await self._changed.wait()
+        await self._history.flush()
 
     async def _conclude(self, training: Training) -> None:
         try:

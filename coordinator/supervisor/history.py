@@ -4,6 +4,7 @@ Owns `runs.jsonl` in the state directory. A damaged line is passed over: history
 daemon from starting.
 """
 
+import os
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ class History:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ended: deque[RunView] = deque(maxlen=KEPT)
+        self._owed: list[bytes] = []
+        """Lines that could not be written yet."""
         self._appending = anyio.Lock()
         self._torn = False
         """The file ends in half a line, left by a daemon that was killed while it wrote."""
@@ -40,12 +43,21 @@ class History:
                     self._ended.append(msgspec.json.decode(line, type=RunView))
 
     async def add(self, view: RunView) -> None:
-        """Remember an ended stay, on disk too."""
+        """Remember an ended stay; on disk too, as soon as there is room."""
         self._ended.append(view)
+        self._owed.append(msgspec.json.encode(view) + b"\n")
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Write what is owed."""
         async with self._appending:
+            lines, self._owed = self._owed, []
+            if not lines:
+                return
             try:
-                await anyio.to_thread.run_sync(self._append, msgspec.json.encode(view) + b"\n")
+                await anyio.to_thread.run_sync(self._append, b"".join(lines))
             except OSError as error:
+                self._owed = [*lines, *self._owed][-KEPT:]
                 log.warning("history_not_written", file=str(self._path), error=error.strerror)
 
     def newest(self, living: list[RunView], limit: int) -> list[RunView]:
@@ -53,7 +65,15 @@ class History:
         views = [*reversed(living), *reversed(self._ended)]
         return views[:limit] if limit else views
 
-    def _append(self, line: bytes) -> None:
-        with self._path.open("ab") as file:
-            file.write(b"\n" + line if self._torn else line)
+    def _append(self, lines: bytes) -> None:
+        """All or nothing. Raises OSError."""
+        rest = b"\n" + lines if self._torn else lines
+        with self._path.open("ab", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            try:
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(end)
+                raise
         self._torn = False

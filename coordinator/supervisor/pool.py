@@ -30,6 +30,7 @@ from coordinator.core.reconcile import (
 )
 from coordinator.core.signals import signal_name
 from coordinator.supervisor.endings import Endings
+from coordinator.supervisor.prospects import Prospects
 from coordinator.supervisor.rescues import Rescues
 from coordinator.supervisor.rounds import Rounds
 from coordinator.supervisor.slot import Services, Slot, SlotSettings
@@ -77,9 +78,7 @@ class Pool:
         self.sweep = sweep
         self.endings = endings
         self._rescues = rescues
-        self._rescue_waits: bool | None = None
-        """Known only while the sweep is over: it is asked for then."""
-        self._over_since = 0.0
+        self._prospects = Prospects(sweep, rescues, lambda: self._quiet)
         self._idle_since = monotonic()
         self.desired_slots = settings.slots
         self.paused = False
@@ -112,6 +111,11 @@ class Pool:
         )
 
     @property
+    def _quiet(self) -> bool:
+        """No run, and no ending that is not complete."""
+        return self.is_idle and not self.endings.pending
+
+    @property
     def _only_dirt(self) -> bool:
         """The daemon is to end, and all that is left does not die of SIGKILL: waiting is no use."""
         states = {slot.view_state() for slot in self.slots.values()}
@@ -126,9 +130,13 @@ class Pool:
 
     @property
     def _claiming(self) -> bool:
-        stopped = self.paused or self.draining or self.exit_code is not None or self._no_more_work
+        stopped = self.paused or self._leaving or self._prospects.nothing_now
         allowed = self.services.leases.admits(None) and self.services.guards.open_for_claims
         return not stopped and allowed
+
+    @property
+    def _leaving(self) -> bool:
+        return self.draining or self.exit_code is not None
 
     # --- what is asked ------------------------------------------------------------------------
     def scale(self, slots: int, down: DownMode) -> None:
@@ -203,6 +211,7 @@ class Pool:
         code: int | None = None
         async with anyio.create_task_group() as self._group:
             self.services.agents.group = self._group
+            self.services.agents.welcome = lambda: self._prospects.guests_welcome
             self._group.start_soon(self._tick)
             self._group.start_soon(self.services.guards.run, lambda: self.trainings)
             rounds = Rounds(self.services, lambda: self.trainings)
@@ -221,6 +230,8 @@ class Pool:
 
     def _finished(self) -> int | None:
         """The exit code, once there is nothing left to do."""
+        if not self._quiet:
+            self._prospects.disturbed()
         if self.endings.pending or not (self.is_idle or self._only_dirt):
             return None
         if self.exit_code is not None:
@@ -231,21 +242,22 @@ class Pool:
             if self._preempted:
                 return PREEMPTED_EXIT_CODE
             waiting = self.services.claims.undelivered or self.sweep.undecided
-            if self._no_more_work and not waiting:
+            if self._prospects.nothing_ever and not waiting:
                 return 0
         return None
 
     def _reconcile(self) -> None:
+        if not self.sweep.over:
+            self.services.agents.dismiss_guests()
         for slot in self.slots.values():
             if not self._claiming or not self.services.guards.admits(slot.number):
                 slot.stop_claiming(hard=False)
-        ending = self.draining or self.exit_code is not None or self._no_more_work
         desired = Desired(
             slots=self.desired_slots,
             down=self._down,
             claiming=self._claiming,
             warm_agents=self.settings.warm_agents,
-            keep_idle_agents=not ending,
+            keep_idle_agents=not self._leaving and self._prospects.agents_needed,
         )
         for action in plan(desired, self._observed()):
             self._do(action)
@@ -304,36 +316,20 @@ class Pool:
         log.info("slot_removed", slot=slot.number)
         self.services.changed.bump()
 
-    @property
-    def _no_more_work(self) -> bool:
-        """The server hands out nothing any more, and nothing waits that we could rescue.
-
-        Agents cannot register with a sweep that is over, so without one there is no rescue.
-        """
-        if self.sweep.closed or not self.sweep.over or self._rescue_waits is None:
-            return self.sweep.closed
-        return not self._rescue_waits or not self.services.agents.ready
-
     async def _tick(self) -> None:
         """Look again now and then: the health of Redis changes without telling us."""
         while True:
             await anyio.sleep(TICK_SECONDS)
             await self._rescues.settle()
-            await self._look_for_rescues()
+            await self._prospects.look()
             self._look_for_idleness()
             if not self.services.guards.open_for_claims:
                 await self._rescues.relieve(self.services.claims)
             self.services.changed.bump()
 
-    async def _look_for_rescues(self) -> None:
-        if not self.sweep.over:
-            self._rescue_waits, self._over_since = None, monotonic()
-            return
-        self._rescue_waits = await self._rescues.waiting(monotonic() - self._over_since)
-
     def _look_for_idleness(self) -> None:
         limit = self.settings.idle_timeout_seconds
-        if not self.is_idle or self.endings.pending or not limit:
+        if not self._quiet or not limit:
             self._idle_since = monotonic()
         elif self.exit_code is None and monotonic() - self._idle_since >= limit:
             log.info("idle_timeout", idle_seconds=limit, sweep_state=self.sweep.state)

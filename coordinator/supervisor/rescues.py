@@ -40,6 +40,8 @@ class Rescues:
         self._sweep = sweep
         self._owed: dict[str, tuple[TrainCommand, Outcome]] = {}
         self._settling = anyio.Lock()
+        self._waited: bool | None = None
+        """What Redis said when it was asked last whether runs wait."""
 
     async def consider(
         self, command: TrainCommand, outcome: Outcome, *, excused: bool = False
@@ -119,7 +121,8 @@ class Rescues:
         """Whether runs of a sweep that has been over for `over_seconds` may need training yet.
 
         A lease that stands is one of a node that died, or of one that still trains: after TTL and
-        grace the first kind has come into the queue, and the second is not ours to wait for.
+        grace the first kind has come into the queue, and the second is not ours to wait for. While
+        Redis is silent its last word holds.
         """
         if not self._policy.enabled:
             return False
@@ -128,8 +131,10 @@ class Rescues:
         try:
             waiting = await self._leases.waiting()
         except CoordinatorError:
-            return False
-        return waiting.rescues > 0 or (waiting.leases > 0 and over_seconds < self._patience)
+            return over_seconds < self._patience if self._waited is None else self._waited
+        early = over_seconds < self._patience
+        self._waited = waiting.rescues > 0 or (waiting.leases > 0 and early)
+        return self._waited
 
     async def _lives(self, found: Rescue) -> bool:
         try:

@@ -13,7 +13,7 @@ _WORDS = r"api[_-]?key|passwd|password|token|secret|authorization"
 _KEY = re.compile(_WORDS, re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=://)[^\s/@\"']+@")
 """user:password@ in a URL (RFC 3986, section 3.2.1)."""
-_GATEWAY = re.compile(r"(?<=/a/)[\w-]{8,}")
+_GATEWAY = re.compile(r"(://[^\s/]+/a/)[\w-]{8,}")
 """The token that names an agent in its gateway address."""
 _SCHEME = re.compile(r"\b(Basic|Bearer)\s+[\w+/=.~-]{6,}", re.IGNORECASE)
 """The value of an Authorization header (RFC 7617, RFC 6750)."""
@@ -60,8 +60,7 @@ class Redactor:
             text = text.replace(secret, REDACTED)
         if "://" in text:
             text = _USERINFO.sub(f"{REDACTED}@", text)
-        if "/a/" in text:
-            text = _GATEWAY.sub(REDACTED, text)
+            text = _GATEWAY.sub(rf"\g<1>{REDACTED}", text)
         if _KEY.search(text):
             text = _HEADER.sub(rf"\g<1>{REDACTED}", text)
             text = _ASSIGNED.sub(rf"\g<key>\g<sep>{REDACTED}", text)

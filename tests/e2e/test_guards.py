@@ -1,7 +1,9 @@
 """Guards that `--count 1` took away: bad nodes, full disks."""
 
 from collections.abc import Callable
+from pathlib import Path
 
+from tests.support.disks import small_disk
 from tests.support.emulator import Emulator, wait_until
 from tests.support.events import check_events
 from tests.support.long import long_play
@@ -98,3 +100,30 @@ def test_without_room_on_its_disk_a_node_claims_nothing_and_says_so(
     node.ctl("stop")
     assert node.wait() == 0, node.tail()
     check_events(node.events())
+
+
+def test_a_disk_that_fills_during_a_training_loses_nothing(
+    emulator: Emulator, make_node: MakeNode, tmp_path: Path
+) -> None:
+    disk = tmp_path / "n" / "a"
+    filler = disk / "filler"
+    sweep = emulator.create_sweep(sweep_config(2, seconds=0.3, fill=str(filler)))
+    rules = breaker(min_free_bytes=10**6)
+    flags = ("--slots", "1", "--until-done", "--set", "rescue.backoff_seconds=0.1", *rules, *SOON)
+    with small_disk(disk, mebibytes=24):
+        node = make_node(sweep, *flags).start()
+        for count in range(2):
+            wait_until("it is excused", lambda: excused(node) > count)  # noqa: B023
+            wait_until("it is said", lambda: "bytes are free" in str(node.status()), 20)
+            filler.unlink()
+
+        assert node.wait() == 0, node.tail()
+        history = node.history()
+    outcomes = [view["outcome"] for view in history]
+    assert sorted(outcomes) == ["failed", "failed", "finished", "finished"], history
+    assert {run["state"] for run in emulator.state()["runs"].values()} == {"finished"}
+
+
+def excused(node: Node) -> int:
+    """By the log beside the full disk: the file of events is on it."""
+    return node.log.read_text().count("failure_excused")

@@ -47,6 +47,28 @@ def test_a_run_that_crashes_each_time_is_given_up_after_the_attempts(
     assert node.wait() == 0
 
 
+def test_runs_that_end_after_their_sweep_are_trained_again_without_agents_of_the_server(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    emulator.faults(early_finish=True)
+    sweep = emulator.create_sweep(sweep_config(2, seconds=600.0, resumed_seconds=0.5))
+    flags = ("--slots", "2", "--until-done", "--set", "pool.warm_agents=0", *SOON)
+    node = make_node(sweep, *flags).start()
+    node.wait_running(2)
+    wait_until("both log", lambda: len(node.records("init")) == 2)
+    wait_until("it is over", lambda: emulator.sweep(sweep)["state"] == "FINISHED")
+    for record in node.records("init"):
+        os.kill(record["pid"], signal.SIGKILL)
+
+    assert node.wait() == 0, node.tail()
+
+    outcomes = [view["outcome"] for view in node.history()]
+    assert sorted(outcomes) == ["crashed", "crashed", "finished", "finished"]
+    assert node.events("agent_admitted")
+    assert emulator.sweep(sweep)["state"] == "FINISHED"
+    assert {run["state"] for run in emulator.state()["runs"].values()} == {"finished"}
+
+
 def test_a_preempted_training_without_a_handler_is_trained_again_by_the_other_node(
     emulator: Emulator, make_node: MakeNode, redis_url: str
 ) -> None:

@@ -53,6 +53,8 @@ class Desk:
     held: anyio.Event = field(default_factory=anyio.Event)
     dropped: anyio.Event = field(default_factory=anyio.Event)
     answer: Callable[[IdleBeat], Awaitable[bytes]] | None = None
+    guest: str | None = None
+    """What `turned_away` answers."""
     passes_on: bool = True
     """What `ordered` answers."""
 
@@ -62,8 +64,12 @@ class Desk:
     def registered(self, token: str, agent_id: str) -> None:
         self.told.append(("registered", (token, agent_id)))
 
-    def turned_away(self, token: str, reply: Reply) -> None:
+    def turned_away(self, token: str, reply: Reply) -> str | None:
         self.told.append(("turned_away", (token, reply)))
+        return self.guest
+
+    def is_guest(self, token: str) -> bool:
+        return token == TOKEN and self.guest is not None
 
     def troubled(self, token: str, reply: Reply) -> None:
         self.told.append(("troubled", (token, reply.status)))

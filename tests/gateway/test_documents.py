@@ -69,6 +69,22 @@ async def test_a_refused_registration_is_told_to_the_desk_and_passes_untouched(
         assert (what, token, reply.status, reply.body) == ("turned_away", TOKEN, status, answer)
 
 
+async def test_a_guest_is_registered_here_and_the_server_hears_no_more_of_it() -> None:
+    async with staged(says(b'{"error": "Sweep x is not running"}', 400)) as stage:
+        stage.desk.guest = "guest-1"
+        status, body = await stage.graphql(CREATE)
+        assert (status, wire.agent_id(body)) == (200, "guest-1")
+        stage.asked.clear()
+
+        async def answer(beat: IdleBeat) -> bytes:
+            return (await beat.ask()).body
+
+        stage.desk.answer = answer
+        for heartbeat in (IDLE, BUSY):
+            assert await stage.graphql(heartbeat) == (200, wire.heartbeat_answer(AGENT, []))
+        assert stage.asked == []
+
+
 # --- heartbeats -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("packed", [False, True])
 async def test_an_idle_heartbeat_is_held_and_answered_by_the_desk_alone(packed: bool) -> None:

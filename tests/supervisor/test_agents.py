@@ -140,6 +140,22 @@ async def test_a_server_that_takes_no_agent_on_is_told_of_for_the_sweep_may_be_o
         assert ours.refusals == ["refused"]
 
 
+async def test_an_agent_that_is_turned_away_is_our_guest_while_that_is_of_use(
+    tmp_path: Path,
+) -> None:
+    async with crew(tmp_path) as ours:
+        [agent] = await ours.started()
+        ours.agents.welcome = lambda: True
+        assert ours.agents.turned_away(agent.token, Reply(403, b"{}")) is None
+        assert not ours.agents.is_guest(agent.token)
+        assert ours.agents.turned_away(agent.token, Reply(400, b"{}"))
+        assert ours.agents.is_guest(agent.token)
+
+        ours.agents.dismiss_guests()
+
+        await agent.gone.wait()
+
+
 # --- holding and freezing -------------------------------------------------------------------------
 async def test_a_held_heartbeat_is_answered_the_moment_a_run_comes_and_the_next_one_with_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ from coordinator.supervisor.undelivered import (
     train_command,
 )
 from tests.supervisor.stage import SECONDS, command
+from tests.support.disks import free_bytes, small_disk
 
 pytestmark = pytest.mark.anyio
 
@@ -100,6 +101,20 @@ async def test_a_history_that_cannot_be_written_is_shown_all_the_same(tmp_path: 
     history = History(tmp_path / "absent" / "runs.jsonl")
     await history.add(view("r0"))
     assert [v.run_id for v in history.newest([], 0)] == ["r0"]
+
+
+async def test_what_found_no_room_is_written_when_there_is_some(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk, mebibytes=1):
+        history = History(disk / "runs.jsonl")
+        await history.add(view("r0"))
+        filler = disk / "filler"
+        filler.write_bytes(bytes(free_bytes(disk)))
+        await history.add(view("r1" + "x" * 6000))  # more than what is left of the file's last page
+        assert [v.run_id for v in loaded(disk / "runs.jsonl")] == ["r0"]
+        filler.unlink()
+        await history.add(view("r2"))
+        assert [v.run_id[:2] for v in loaded(disk / "runs.jsonl")] == ["r2", "r1", "r0"]
 
 
 # --- undelivered commands -------------------------------------------------------------------------

@@ -27,6 +27,7 @@ parser.add_argument("--on-term", default="none", help="none, save, zero or ignor
 parser.add_argument("--save-seconds", type=float, default=1.5)
 parser.add_argument("--close-seconds", type=float, default=0.0, help="after the exit was reported")
 parser.add_argument("--children", type=int, default=0)
+parser.add_argument("--fill", default="", help="a file that takes all room of its disk, once")
 parser.add_argument("--memory-group", default="", help="join this limited control group, exceed it")
 options, _ = parser.parse_known_args()
 received: list[int] = []
@@ -75,6 +76,10 @@ record("init", step=step)
 seconds, shortened = options.seconds, False
 if run.resumed and options.resumed_seconds is not None:
     seconds, shortened = options.resumed_seconds, True
+if options.fill and not run.resumed:
+    with Path(options.fill).open("wb", buffering=0) as filler:
+        while filler.write(bytes(1 << 16)):  # raises OSError when nothing is left
+            pass
 if options.memory_group:
     Path(options.memory_group, "cgroup.procs").write_text("0")
     bytearray(1 << 30)

@@ -1,0 +1,62 @@
+"""Whether anything is left to train, once the sweep itself hands out nothing any more.
+
+Owns the question whether rescues wait or may follow. It must never say "nothing" while a run here
+may still end so that it has to run again.
+"""
+
+from collections.abc import Callable
+from time import monotonic
+
+from coordinator.supervisor.rescues import Rescues
+from coordinator.supervisor.sweep import SweepWatch
+
+
+class Prospects:
+    """See the module."""
+
+    def __init__(self, sweep: SweepWatch, rescues: Rescues, quiet: Callable[[], bool]) -> None:
+        """`quiet`: no run is here, and no ending that is not complete."""
+        self._sweep = sweep
+        self._rescues = rescues
+        self._quiet = quiet
+        self._over_since = 0.0
+        self._rescue_waits: bool | None = None
+        """Known only while the sweep is over: it is asked for then."""
+        self._quiet_since_asked = False
+        self._settled = False
+        """It was asked, and answered, after the last run here had ended."""
+
+    @property
+    def nothing_now(self) -> bool:
+        """The server hands out nothing any more, and nothing waits that we could rescue."""
+        if self._sweep.closed or not self._sweep.over or self._rescue_waits is None:
+            return self._sweep.closed
+        return not self._rescue_waits
+
+    @property
+    def nothing_ever(self) -> bool:
+        """And nothing can follow: every run here has ended, and was asked about after that."""
+        return self.nothing_now and (self._settled or self._sweep.closed)
+
+    @property
+    def guests_welcome(self) -> bool:
+        """Runs wait, and the server takes no agents on for a sweep that is over."""
+        return self._sweep.over and not self.nothing_now
+
+    @property
+    def agents_needed(self) -> bool:
+        """Somebody may have work for an idle agent."""
+        return not self.nothing_now or not (self._quiet() or self._sweep.closed)
+
+    def disturbed(self) -> None:
+        """A run is here, or an ending that is not complete: what was known does not count."""
+        self._settled = self._quiet_since_asked = False
+
+    async def look(self) -> None:
+        """Ask whether runs wait to be rescued."""
+        if not self._sweep.over:
+            self._rescue_waits, self._over_since = None, monotonic()
+            return
+        self._settled, self._quiet_since_asked = False, self._quiet()
+        self._rescue_waits = await self._rescues.waiting(monotonic() - self._over_since)
+        self._settled = self._quiet_since_asked
