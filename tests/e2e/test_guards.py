@@ -102,6 +102,51 @@ def test_without_room_on_its_disk_a_node_claims_nothing_and_says_so(
     check_events(node.events())
 
 
+def test_while_w_and_b_refuses_the_key_nothing_is_claimed_and_nobody_is_to_blame(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    sweep = emulator.create_sweep(sweep_config(1, seconds=0.2))
+    node = make_node(sweep, "--slots", "1", "--until-done", *breaker(failures=1), *SOON)
+    node.start()
+    wait_until("an agent waits", lambda: node.events("agent_registered"))
+    emulator.faults({"kind": "http", "status": 401})
+    wait_until("claims are held", lambda: node.events("claims_held"))
+    assert "refused the W&B API key" in node.events("claims_held")[0]["reason"]
+    wait_until("it is said", lambda: "API key" in str(node.status().get("degraded")))
+
+    emulator.faults(clear=True)
+
+    assert node.wait() == 0, node.tail()
+    assert [view["outcome"] for view in node.history()] == ["finished"]
+    assert node.events("claims_freed")
+    assert node.events("breaker_opened") == []
+    check_events(node.events())
+
+
+@long_play
+def test_a_run_that_fails_each_time_it_is_resumed_is_quarantined_until_it_is_pardoned(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    sweep = emulator.create_sweep(sweep_config(1, seconds=0.2, mark=1, exit=3))
+    rules = breaker(run_failures=2, early_seconds=60)
+    node = make_node(sweep, "--slots", "1", *rules, *SOON).start()
+    wait_until("it is quarantined", lambda: node.events("run_quarantined"), 200)
+    run = node.records("begin")[0]["run"]
+    wait_until("it is dropped", lambda: node.events("claim_dropped"))
+    assert node.events("claim_dropped")[0]["reason"] == "quarantined"
+    outcomes = [view["outcome"] for view in node.history()]
+    assert set(outcomes) == {"preempted"}
+    assert 3 <= len(outcomes) <= 4, "it may have been claimed again before its end was judged"
+    assert "failed 2 times in a row" in str(node.ctl("leases", "show", run))
+
+    assert "pardoned" in node.ctl("resume", run)["message"]
+
+    assert node.events("run_pardoned")
+    node.ctl("stop")
+    assert node.wait() == 0, node.tail()
+    check_events(node.events())
+
+
 def test_a_disk_that_fills_during_a_training_loses_nothing(
     emulator: Emulator, make_node: MakeNode, tmp_path: Path
 ) -> None:
