@@ -117,6 +117,7 @@ class Shim:
         self.child: int | None = None
         self.status: int | None = None
         self.sent: set[int] = set()
+        self.told_to_end = ""
         self.killed: set[int] = set()
         self.linger_seconds = 0.0
         self.kill_at: float | None = None
@@ -224,7 +225,8 @@ class Shim:
         if self.kill_at is None:  # an order to kill stands
             self.kill_at = time.monotonic() + self.linger_seconds
         if self.exit_file:
-            record = {"status": status, "pid": self.child, "ended": time.time()}  # noqa: TID251 - a record for people
+            record = {"status": status, "pid": self.child, "told_to_end": self.told_to_end,
+                      "ended": time.time()}  # fmt: skip # noqa: TID251 - a record for people
             scratch = f"{self.exit_file}.{os.getpid()}"
             with contextlib.suppress(OSError):
                 with open(scratch, "w", encoding="utf-8") as file:
@@ -251,6 +253,7 @@ class Shim:
             "pid": os.getpid(),
             "child_pid": self.child,
             "status": self.status,
+            "told_to_end": self.told_to_end,
             "argv": self.command,
             "cwd": os.getcwd(),
         }
@@ -271,8 +274,12 @@ class Shim:
                     finish(self.link, code)
                 self.kill_at = 0.0
             case {"do": "signal", "signal": int(signum)}:
+                if message.get("preempt") and self.status is None:
+                    self.told_to_end = self.told_to_end or "preempt"
                 self.pass_on(signum, "daemon", once=bool(message.get("once", True)))
             case {"do": "kill_tree"}:
+                if self.status is None:
+                    self.told_to_end = "kill"
                 self.kill_at = 0.0
             case _:
                 pass

@@ -23,6 +23,8 @@ class Hello(msgspec.Struct, frozen=True, tag_field="say", tag="hello"):
     cwd: str
     status: int | None = None
     """The training's raw wait status when it has ended already."""
+    told_to_end: str = ""
+    """"preempt" or "kill" when a daemon had asked for its end, which the next one must know."""
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="say", tag="started"):
@@ -88,6 +90,8 @@ class SendSignal(msgspec.Struct, frozen=True, tag_field="do", tag="signal"):
 
     signal: int
     once: bool = True
+    preempt: bool = False
+    """It is to end because of this signal."""
 
 
 class KillTree(msgspec.Struct, frozen=True, tag_field="do", tag="kill_tree"):

@@ -31,7 +31,6 @@ from coordinator.supervisor.commands import Commands
 from coordinator.supervisor.outputs import Outputs
 from coordinator.supervisor.pool import PREEMPTED_EXIT_CODE, Pool
 from coordinator.supervisor.sweep_commands import SweepCommands
-from coordinator.supervisor.undelivered import save_undelivered
 from coordinator.telemetry import Telemetry, configure
 
 log = structlog.get_logger()
@@ -168,11 +167,10 @@ class _Daemon:
         group.start_soon(watch_clouds, self.config.preemption, self.environ, heed)
 
     async def _hand_on(self, parts: Parts) -> None:
-        """Give commands that were fetched and not started to others, or keep them on disk."""
-        commands = parts.claims.take_undelivered()
-        left = [c for c in commands if not await parts.rescues.hand_over(c)]
-        left += parts.rescues.take_owed()
-        await save_undelivered(self.state.undelivered, left)
+        """Give commands that were fetched and not started to others; what is left is on disk."""
+        for command in parts.claims.take_undelivered():
+            await parts.rescues.hand_over(command)
+        parts.undelivered.leave()
 
 
 class InternalError(CoordinatorError):

@@ -34,7 +34,7 @@ from coordinator.supervisor.slot import Services
 from coordinator.supervisor.stays import Stay, StayFiles
 from coordinator.supervisor.sweep import SweepWatch
 from coordinator.supervisor.training import Training
-from coordinator.supervisor.undelivered import load_undelivered, train_command
+from coordinator.supervisor.undelivered import Undelivered, train_command
 from coordinator.supervisor.views import Views
 
 log = structlog.get_logger()
@@ -50,7 +50,9 @@ class LeftBehind:
     stays: list[Stay]
     claimed: list[JournalEntry]
     """Runs that were claimed and never started: the server waits for them."""
-    undelivered: list[TrainCommand]
+    undelivered: Undelivered
+    commands: list[TrainCommand]
+    """Those of `undelivered` which nothing else tells of."""
     cgroup: Path | None
     """Delegated to us; earlier daemons may have made groups in it."""
 
@@ -64,9 +66,12 @@ async def read_left_behind(state: StateDir, files: StayFiles) -> LeftBehind:
     entries, _ = await anyio.to_thread.run_sync(Journal(state.journal).load)
     started = {stay.token for stay in stays}
     claimed = [e for e in entries if e.token not in started and e.state != "releasing"]
-    undelivered = await load_undelivered(state.undelivered)
+    undelivered = Undelivered(state.undelivered)
+    known = {stay.run_id for stay in stays} | {entry.run_id for entry in claimed}
+    commands = [c for c in await undelivered.load() if c.run_id not in known]
+    await undelivered.settle(*known)
     cgroup = await anyio.to_thread.run_sync(delegated_group)
-    return LeftBehind(history, stays, claimed, undelivered, cgroup)
+    return LeftBehind(history, stays, claimed, undelivered, commands, cgroup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,7 @@ class Parts:
     claims: Claims
     rescues: Rescues
     endings: Endings
+    undelivered: Undelivered
     shims: Shims
     gateway: Gateway
     views: Views
@@ -96,8 +102,8 @@ async def build(setup: Setup) -> Parts:
     parts = _connect(setup, files, left, leases)
     pools.append(parts.pool)
     parts.pool.adopt(left.stays)
-    for command in [*(train_command(entry.claim) for entry in left.claimed), *left.undelivered]:
-        parts.claims.put_back(command)
+    for command in [*(train_command(entry.claim) for entry in left.claimed), *left.commands]:
+        await parts.claims.put_back(command)
     leases.describe(parts.views.facts)
     return parts
 
@@ -110,6 +116,7 @@ def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -
                       enabled=setup.config.sweep.resume_sweep)  # fmt: skip
     sweep = SweepWatch(findings.account, findings.sweep, findings.sweep_state, changed, revival)
     rescues = Rescues(setup.rescue_policy(), leases, findings.account, findings.sweep,
+                      left.undelivered,
                       patience_seconds=setup.rescue_patience_seconds())  # fmt: skip
     endings = Endings(
         node=setup.node,
@@ -125,7 +132,8 @@ def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -
     endings.requeued = sweep.ended
     agents = Agents(setup.agent_settings(), changed, sweep.ended, guards)
     claims = Claims(setup.config.sweep.poll_seconds, rescues.next, sweep.ended,
-                    lambda agent: _unknown(agents, sweep, agent), guards)  # fmt: skip
+                    lambda agent: _unknown(agents, sweep, agent), guards,
+                    kept=left.undelivered)  # fmt: skip
     shims = Shims(setup.state.shim_socket)
     kernel = Kernel(left.cgroup)
     gateway = Gateway(findings.login.base_url, findings.session, agents,
@@ -142,7 +150,8 @@ def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -
     if setup.config.preemption.graceful_cancel:
         agents.withhold = lambda run_id: _end_gracefully(pool, run_id)
     views = Views(setup.names(), pool, left.history)
-    return Parts(pool, leases, sweep, agents, claims, rescues, endings, shims, gateway, views)
+    return Parts(pool, leases, sweep, agents, claims, rescues, endings, left.undelivered, shims,
+                 gateway, views)  # fmt: skip
 
 
 def _unknown(agents: Agents, sweep: SweepWatch, agent: Agent) -> None:

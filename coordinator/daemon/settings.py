@@ -119,6 +119,7 @@ class Setup:
         return SlotSettings(
             start_seconds=pool.start_seconds,
             linger_seconds=pool.linger_seconds,
+            grace_seconds=self.config.preemption.grace_seconds,
             poll_seconds=self.config.sweep.poll_seconds,
             stays=files,
             environment=training_environment(back, self.config.sweep.resume, gpus),

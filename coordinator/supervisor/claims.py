@@ -2,7 +2,7 @@
 
 Owns the backlog: a command that was fetched is never dropped on the floor, because the server keeps
 its run reserved for an hour. Idle slots take turns, so that an empty sweep costs the server one
-request per poll and node.
+request per poll and node. `Undelivered` has the backlog on disk before anybody acts on it.
 """
 
 from collections import deque
@@ -18,6 +18,7 @@ from coordinator.gateway.desk import Reply
 from coordinator.supervisor.agent import Agent, AgentState
 from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.level import Level
+from coordinator.supervisor.undelivered import Undelivered
 
 log = structlog.get_logger()
 
@@ -38,6 +39,8 @@ class Claims:
         sweep_ended: Callable[[], None],
         agent_unknown: Callable[[Agent], None],
         guards: Guards,
+        *,
+        kept: Undelivered,
     ) -> None:
         self._poll_seconds = poll_seconds
         self._rescued = rescued
@@ -47,6 +50,7 @@ class Claims:
         self._arrived = Level()
         self._turn = anyio.Lock()
         self._guards = guards
+        self._kept = kept
 
     @property
     def trouble(self) -> str:
@@ -58,11 +62,16 @@ class Claims:
         """Commands that were fetched and wait for a slot."""
         return tuple(self._backlog)
 
-    def put_back(self, command: TrainCommand) -> None:
+    async def put_back(self, command: TrainCommand) -> None:
         """Keep a command that could not be started; it goes first to the next slot."""
+        await self._kept.keep(command)
         log.info("claim_kept", run_id=command.run_id, kind=command.kind)
         self._backlog.appendleft(command)
         self._arrived.bump()
+
+    async def settled(self, run_id: str) -> None:
+        """The command of this run is known elsewhere now: it has a lease, or was dropped."""
+        await self._kept.settle(run_id)
 
     def restore(self, commands: list[TrainCommand]) -> None:
         """Undo `take_undelivered` for those that nobody else could be given."""
@@ -110,7 +119,7 @@ class Claims:
             with patience:
                 assert agent.beat is not None, "an agent is reserved once it has come to the desk"
                 reply = await agent.beat.ask()
-            pause = self._heard(agent, reply)
+            pause = await self._heard(agent, reply)
             answered.set()
 
         answered = anyio.Event()
@@ -123,14 +132,16 @@ class Claims:
                 raise
         return pause
 
-    def _heard(self, agent: Agent, reply: Reply) -> float:
+    async def _heard(self, agent: Agent, reply: Reply) -> float:
         orders = wire.parse_orders(reply.body) if reply.status == HTTPStatus.OK else None
         if orders is None:
             return self._on_failure(agent, reply)
-        return self._on_orders(orders)
+        return await self._on_orders(orders)
 
-    def _on_orders(self, orders: Orders) -> float:
+    async def _on_orders(self, orders: Orders) -> float:
         self._guards.upstream.answered()
+        if orders.train:
+            await self._kept.keep(*orders.train)
         for command in orders.train:
             log.info("run_claimed", run_id=command.run_id, kind=command.kind)
             self._backlog.append(command)

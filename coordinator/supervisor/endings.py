@@ -14,7 +14,7 @@ import structlog
 
 from coordinator.core.breaker import BY_ITSELF, Life
 from coordinator.core.model import Outcome, SweepPath
-from coordinator.core.outcome import asks_the_server, judge
+from coordinator.core.outcome import Ending, asks_the_server, judge
 from coordinator.core.protocol import RunView
 from coordinator.core.rescue import RESCUED_BY_DEFAULT
 from coordinator.core.signals import signal_name
@@ -116,6 +116,7 @@ class Endings:
         await self._leases.release(training.lease.token, outcome)
 
     async def _record(self, training: Training) -> None:
+        """Judge, tell, and offer the run again; an end that is on record is only offered again."""
         asked, server_state = False, None
         if asks_the_server(training.ending(None)):
             asked, server_state = await self._ask(training.run_id)
@@ -123,8 +124,22 @@ class Endings:
         if ending.may_have_moved_on:
             ending = replace(ending, moved_on=await self._moved_on(training))
         outcome, cause = judge(ending)
+        life = Life(outcome, training.lived_seconds, asked, server_state, training.ordered)
+        on_record = self._history.knows(training.run_id, training.began)
+        if not on_record:
+            await self._tell(training, ending, outcome, cause)
+        excused = await self._excused(training, life)
+        if not on_record:
+            stayed = Stayed(training.run_id, training.slot, training.command.kind, life)
+            await self._guards.breakers.ended(stayed, excused=excused)
+        await self._rescues.consider(training.command, outcome, excused=excused)
+        if outcome in REQUEUED:
+            self.requeued()
+
+    async def _tell(self, training: Training, ending: Ending, outcome: Outcome, cause: str) -> None:
         log.info("run_ended", slot=training.slot, run_id=training.run_id, outcome=outcome,
-                 cause=cause, server_state=server_state, fence=training.lease.fence)  # fmt: skip
+                 cause=cause, server_state=ending.server_state,
+                 fence=training.lease.fence)  # fmt: skip
         view = msgspec.structs.replace(
             view_of(training, self._node),
             outcome=outcome,
@@ -132,16 +147,9 @@ class Endings:
             signal=None if ending.signal is None else signal_name(ending.signal),
             ended=utc_now(),
             detail=training.error or cause,
-            server_state=server_state,
+            server_state=ending.server_state,
         )
         await self._history.add(view)
-        life = Life(outcome, training.lived_seconds, asked, server_state, training.ordered)
-        excused = await self._excused(training, life)
-        stayed = Stayed(training.run_id, training.slot, training.command.kind, life)
-        await self._guards.breakers.ended(stayed, excused=excused)
-        await self._rescues.consider(training.command, outcome, excused=excused)
-        if outcome in REQUEUED:
-            self.requeued()
 
     async def _excused(self, training: Training, life: Life) -> bool:
         """Whether it failed for want of room, of a key or of W&B: nobody here is to blame then."""

@@ -60,6 +60,10 @@ class History:
                 self._owed = [*lines, *self._owed][-KEPT:]
                 log.warning("history_not_written", file=str(self._path), error=error.strerror)
 
+    def knows(self, run_id: str, began: str) -> bool:
+        """Whether the end of this stay is on record: a daemon may be killed right after that."""
+        return any((view.run_id, view.started) == (run_id, began) for view in self._ended)
+
     def newest(self, living: list[RunView], limit: int) -> list[RunView]:
         """Newest first, living ones before ended ones; `limit` 0 means all."""
         views = [*reversed(living), *reversed(self._ended)]

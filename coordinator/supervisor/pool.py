@@ -300,6 +300,7 @@ class Pool:
         for stay in stays:  # a slot may have gone on while the end of its last run was recorded
             free = (number for number in itertools.count() if number not in self._adopted)
             self._adopted[next(free) if stay.slot in self._adopted else stay.slot] = stay
+            self.services.shims.announce(stay.agent_token, stay.run_id)
 
     async def _serve(self, slot: Slot) -> None:
         log.info("slot_added", slot=slot.number)

@@ -15,6 +15,7 @@ from coordinator.core.wire import TrainCommand
 from coordinator.errors import CoordinatorError
 from coordinator.leases import Leases, OfferStatus, Rescue
 from coordinator.supervisor.claims import Claims
+from coordinator.supervisor.undelivered import Undelivered
 from coordinator.wandb_account import Account
 
 log = structlog.get_logger()
@@ -29,6 +30,7 @@ class Rescues:
         leases: Leases,
         account: Account,
         sweep: SweepPath,
+        kept: Undelivered,
         *,
         patience_seconds: float,
     ) -> None:
@@ -38,6 +40,7 @@ class Rescues:
         self._leases = leases
         self._account = account
         self._sweep = sweep
+        self._kept = kept
         self._owed: dict[str, tuple[TrainCommand, Outcome]] = {}
         self._settling = anyio.Lock()
         self._waited: bool | None = None
@@ -48,6 +51,8 @@ class Rescues:
     ) -> None:
         """Offer a run that ended so, if the policy wants it; it is owed until Redis has it.
 
+        What is owed is on disk: the next daemon of this node trains it, however this one ends.
+
         `excused`: it failed for no fault of its own.
         """
         if not wants(self._policy, outcome, excused=excused):
@@ -55,6 +60,7 @@ class Rescues:
         self._owed[command.run_id] = (_resume(command), outcome)
         await self.settle()
         if command.run_id in self._owed:
+            await self._kept.keep(self._owed[command.run_id][0])
             log.warning("rescue_delayed", run_id=command.run_id, outcome=outcome)
 
     async def settle(self) -> None:
@@ -68,6 +74,7 @@ class Rescues:
                 except CoordinatorError:
                     return
                 self._owed.pop(run_id, None)
+                await self._kept.settle(run_id)
 
     async def _offer(self, run_id: str, outcome: Outcome) -> None:
         policy = self._policy
@@ -76,12 +83,6 @@ class Rescues:
             log.info("rescue_queued", run_id=run_id, outcome=outcome)
         elif status is OfferStatus.EXHAUSTED:
             log.error("run_given_up", run_id=run_id, outcome=outcome, attempts=policy.max_attempts)
-
-    def take_owed(self) -> list[TrainCommand]:
-        """What Redis has not taken, for the next daemon of this node."""
-        taken = [command for command, _ in self._owed.values()]
-        self._owed.clear()
-        return taken
 
     @property
     def _redis_answers(self) -> bool:
@@ -99,7 +100,10 @@ class Rescues:
             return False
         if status is OfferStatus.QUEUED:
             log.info("claim_handed_over", run_id=command.run_id, kind=command.kind)
-        return status in {OfferStatus.QUEUED, OfferStatus.QUARANTINED}
+        handed = status in {OfferStatus.QUEUED, OfferStatus.QUARANTINED}
+        if handed:
+            await self._kept.settle(command.run_id)
+        return handed
 
     async def relieve(self, claims: Claims) -> None:
         """Nothing that was fetched waits on a node that may not start it: others can."""

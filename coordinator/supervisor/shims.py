@@ -82,11 +82,18 @@ class Shims:
             task_status.started()
             await listener.serve(self._handle)
 
+    def announce(self, token: str, run_id: str) -> None:
+        """`expect` will be called for this shim: from now on it waits, and is not refused.
+
+        A living training whose shim is refused is killed, so the trainings that are to be adopted
+        are announced before anybody can connect.
+        """
+        self._expected.setdefault(token, (run_id, [], anyio.Event()))
+
     async def expect(self, token: str, run_id: str) -> ShimLink:
         """Wait for the shim of agent `token` that stands for `run_id`."""
-        box: list[ShimLink] = []
-        came = anyio.Event()
-        self._expected[token] = (run_id, box, came)
+        self.announce(token, run_id)
+        _, box, came = self._expected[token]
         try:
             await came.wait()
         except BaseException:

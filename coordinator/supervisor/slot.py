@@ -23,7 +23,7 @@ from coordinator.supervisor.claims import Claims
 from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.shims import ShimLink, Shims
-from coordinator.supervisor.stays import Stay, StayFiles, stay_of
+from coordinator.supervisor.stays import Exit, Stay, StayFiles, stay_of
 from coordinator.supervisor.training import Order, Training, utc_now
 
 log = structlog.get_logger()
@@ -41,6 +41,8 @@ class SlotSettings:
 
     start_seconds: float
     linger_seconds: float
+    grace_seconds: float
+    """For an adopted training that had been told to end."""
     poll_seconds: float
     stays: StayFiles
     environment: Callable[[CommandKind, int], dict[str, str | None]]
@@ -125,10 +127,9 @@ class Slot:
         self._take(training)
         link = await self._reconnected(stay)
         if link is not None:
-            await training.go_on(link)
+            await training.go_on(link, self._settings.grace_seconds)
         if training.status is None:
-            stays = self._settings.stays
-            await training.clear_away(await anyio.to_thread.run_sync(stays.exit_of, stay.claim))
+            await training.clear_away(await self._exit_of(training))
         await anyio.to_thread.run_sync(self._services.kernel.release, training.claim)
         self._leave(training)
 
@@ -148,7 +149,6 @@ class Slot:
         return found[0] if found else None
 
     async def _claim(self) -> Ready | None:
-        self._become(SlotState.CLAIMING)
         ready: Ready | None = None
         with anyio.CancelScope() as self._claiming:
             ready = await self._find_work()
@@ -159,6 +159,7 @@ class Slot:
         """Until a command is ours and its shim stands ready."""
         seen: set[str] = set()
         while True:
+            self._become(SlotState.CLAIMING)
             agent = await self._services.agents.reserve()
             try:
                 command = await self._services.claims.next(agent)
@@ -177,7 +178,7 @@ class Slot:
         try:
             await anyio.sleep(self._settings.poll_seconds)
         except anyio.get_cancelled_exc_class():
-            self._services.claims.put_back(command)
+            await self._services.claims.put_back(command)
             raise
 
     async def _prepare(self, agent: Agent, command: TrainCommand) -> Ready | None:
@@ -191,8 +192,9 @@ class Slot:
         try:
             answer = await self._services.leases.acquire(claim)
         except anyio.get_cancelled_exc_class():
-            self._services.claims.put_back(command)
+            await self._services.claims.put_back(command)
             raise
+        await self._services.claims.settled(command.run_id)
         if isinstance(answer, Dropped):
             log.info("claim_dropped", slot=self.number, run_id=answer.run_id,
                      reason=answer.reason, holder=answer.holder, detail=answer.detail)  # fmt: skip
@@ -202,11 +204,11 @@ class Slot:
 
     async def _deliver(self, agent: Agent, command: TrainCommand, lease: Lease) -> Ready | None:
         """Hand the command to an agent and wait for its shim; None when no agent starts it."""
-        self._become(SlotState.STARTING, command.run_id)
         services = self._services
         try:
             for attempt in range(START_ATTEMPTS):
-                current = agent if attempt == 0 else await services.agents.reserve()
+                current = agent if attempt == 0 else await self._next_agent(command)
+                self._become(SlotState.STARTING, command.run_id)
                 link = await self._start(current, command)
                 if link is not None:
                     return Ready(command, lease, current, link)
@@ -218,6 +220,14 @@ class Slot:
         await self._undo(command, lease)
         await services.guards.breakers.start_failed(self.number, command.run_id)
         return None
+
+    async def _next_agent(self, command: TrainCommand) -> Agent:
+        """Another agent for a command whose first one has died.
+
+        It claims meanwhile: so the plan has an agent started for it, and it can be called off.
+        """
+        self._become(SlotState.CLAIMING, command.run_id)
+        return await self._services.agents.reserve()
 
     async def _start(self, agent: Agent, command: TrainCommand) -> ShimLink | None:
         """Give `agent` the command; its shim, or None when it ends or takes too long."""
@@ -250,7 +260,7 @@ class Slot:
         return found[0] if found else None
 
     async def _undo(self, command: TrainCommand, lease: Lease) -> None:
-        self._services.claims.put_back(command)
+        await self._services.claims.put_back(command)
         with anyio.move_on_after(FREED_SECONDS, shield=True):
             await self._services.leases.release(lease.token, Outcome.LOST_CLAIM)
 
@@ -276,8 +286,13 @@ class Slot:
         kernel = self._services.kernel
         cgroup = await anyio.to_thread.run_sync(kernel.enclose, training.claim)
         await training.run(ready.link, Order(env, settings.linger_seconds, exit_file, cgroup))
+        if training.status is None and (exit_ := await self._exit_of(training)) is not None:
+            await training.believe(exit_)
         await anyio.to_thread.run_sync(kernel.release, training.claim)
         self._leave(training)
+
+    async def _exit_of(self, training: Training) -> Exit | None:
+        return await anyio.to_thread.run_sync(self._settings.stays.exit_of, training.claim)
 
     async def _call_off(self, ready: Ready, training: Training) -> None:
         """The lease was lost while the agent started: claim again. The shim gets no word to go."""

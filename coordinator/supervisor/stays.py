@@ -33,6 +33,8 @@ class Exit(msgspec.Struct, frozen=True):
     status: int
     """Raw wait status of the main process."""
     pid: int
+    told_to_end: str = ""
+    """As in `shim_protocol.Hello`."""
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True):

@@ -149,7 +149,7 @@ class Training:
         if not self.preempted and not self.exited:
             self.preempted = True
             self._end_began()
-            self.send(signum, once=True)
+            self._tell(SendSignal(signum, once=True, preempt=True))
             if self.frozen:  # or it would never see the signal
                 self.send(SIGCONT, once=True)
         self.hurry(grace_seconds)
@@ -190,20 +190,35 @@ class Training:
         await self._see_through(link, Go(env, order.linger_seconds, str(order.exit_file),
                                             order.cgroup))  # fmt: skip
 
-    async def go_on(self, link: ShimLink) -> None:
-        """Take over a training that an earlier daemon started; returns when its tree is gone."""
+    async def go_on(self, link: ShimLink, grace_seconds: float) -> None:
+        """Take over a training that an earlier daemon started; returns when its tree is gone.
+
+        One that had been told to end has `grace_seconds` from now on.
+        """
         self.pid, self.status = link.hello.child_pid, link.hello.status
+        self._was_told(link.hello.told_to_end)
+        if self.ordered and not self.exited:
+            self.hurry(0.0 if self.killed else grace_seconds)
         log.info("run_adopted", **self._facts(), pid=self.pid, fence=self.lease.fence)
         await self._see_through(link, None)
 
     async def clear_away(self, exit_: Exit | None) -> None:
         """End what is left of a training whose shim is gone; `exit_` as the shim wrote it."""
         if exit_ is not None:
-            self.pid, self.status = exit_.pid, exit_.status
-            await self._look_for_oom()
+            await self.believe(exit_)
         else:  # it was killed with its shim
             self.pid = self.pid or 0
         await self._sweep("shim_gone")
+
+    async def believe(self, exit_: Exit) -> None:
+        """Take the end from the file of a shim that was killed before it could tell of it."""
+        self.pid, self.status = exit_.pid, exit_.status
+        self._was_told(exit_.told_to_end)
+        await self._look_for_oom()
+
+    def _was_told(self, to_end: str) -> None:
+        self.preempted = self.preempted or to_end == "preempt"
+        self.killed = self.killed or to_end == "kill"
 
     async def _see_through(self, link: ShimLink, first: ShimTold | None) -> None:
         self._link = link

@@ -1,14 +1,15 @@
-"""Commands that were fetched and could not be started before the daemon ended.
+"""Commands that were fetched and have not been started: nobody else knows of them.
 
-Owns one file: the next daemon of this node starts them first. The server would keep their runs
-reserved for an hour otherwise.
+Owns one file, which at any moment has all of them: the server would keep their runs reserved for an
+hour if the daemon were killed and nobody knew. A command stays in it until the lease of its run is
+ours (the journal has it then), another node can take it, or it is dropped for a reason.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import msgspec
 import structlog
 
@@ -26,24 +27,61 @@ def train_command(claim: Claim) -> TrainCommand:
     return TrainCommand(claim.kind, claim.run_id, claim.program, claim.args, raw)
 
 
-async def load_undelivered(path: Path) -> list[TrainCommand]:
-    """Read and delete the file; [] when there is none or it is damaged."""
-    file = anyio.Path(path)
-    try:
-        commands = msgspec.json.decode(await file.read_bytes(), type=list[dict[str, Any]])
-    except FileNotFoundError:
-        return []
-    except (OSError, msgspec.DecodeError) as error:
-        log.warning("undelivered_unreadable", file=str(path), error=str(error))
-        return []
-    await file.unlink(missing_ok=True)
-    orders = wire.parse_orders(wire.heartbeat_answer("", commands))
-    return list(orders.train) if orders else []
+class Undelivered:
+    """See the module."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._commands: dict[str, TrainCommand] = {}
+        self._writing = anyio.Lock()
 
-async def save_undelivered(path: Path, commands: Sequence[TrainCommand]) -> None:
-    """Write what the next daemon is to start first."""
-    if not commands:
-        return
-    log.warning("claims_left", run_ids=[command.run_id for command in commands], file=str(path))
-    await anyio.Path(path).write_bytes(msgspec.json.encode([dict(c.raw) for c in commands]))
+    async def load(self) -> list[TrainCommand]:
+        """What the last daemon left; [] when there is no file. A damaged one is set aside."""
+        file = anyio.Path(self._path)
+        try:
+            commands = msgspec.json.decode(await file.read_bytes(), type=list[dict[str, Any]])
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.DecodeError) as error:
+            aside = self._path.with_suffix(".broken")
+            log.warning("undelivered_unreadable", file=str(aside), error=str(error))
+            await file.replace(aside)
+            return []
+        orders = wire.parse_orders(wire.heartbeat_answer("", commands))
+        found = list(orders.train) if orders else []
+        self._commands = {command.run_id: command for command in found}
+        return found
+
+    async def keep(self, *commands: TrainCommand) -> None:
+        """In the file when it returns. Not synced: it is to outlive the daemon, not the machine."""
+        self._commands |= {command.run_id: command for command in commands}
+        await self._write()
+
+    async def settle(self, *run_ids: str) -> None:
+        """These are somebody's now."""
+        known = [self._commands.pop(run_id, None) for run_id in run_ids]
+        if any(known):
+            await self._write()
+
+    def leave(self) -> None:
+        """Say what the next daemon is to start first."""
+        if self._commands:
+            log.warning("claims_left", run_ids=list(self._commands), file=str(self._path))
+
+    async def _write(self) -> None:
+        with anyio.CancelScope(shield=True):
+            async with self._writing:
+                content = msgspec.json.encode([dict(c.raw) for c in self._commands.values()])
+                try:
+                    await anyio.to_thread.run_sync(self._put, content)
+                except OSError as error:
+                    log.warning("undelivered_not_written", file=str(self._path),
+                                error=error.strerror)  # fmt: skip
+
+    def _put(self, content: bytes) -> None:
+        if content == b"[]":
+            self._path.unlink(missing_ok=True)
+            return
+        scratch = self._path.with_suffix(".part")
+        scratch.write_bytes(content)
+        scratch.replace(self._path)

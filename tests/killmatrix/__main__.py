@@ -97,15 +97,17 @@ def table(results: Iterable[Result]) -> str:
     for phase in Phase:
         row = []
         for victim in Victim:
-            result = next((r for c, r in found.items() if (c.victim, c.phase) == (victim, phase)), None)
+            result = next(
+                (r for c, r in found.items() if (c.victim, c.phase) == (victim, phase)), None
+            )
             if victim not in EXPECTED[phase]:
-                row.append("–")
+                row.append(".")
             elif result is None or result.wrong:
                 row.append("WRONG")
             else:
                 row.append(f"ok: {result.outcomes or 'finished'}")
         lines.append(f"| {phase} | " + " | ".join(row) + " |")
-    return "\n".join([*lines, f"–: {NOT_THERE}"])
+    return "\n".join([*lines, f"`.`: {NOT_THERE}"])
 
 
 def say(words: str) -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TRIES = 3
-CRASH_SECONDS = "6"
+TIMES = ("--crash-seconds", "6", "--reserve-seconds", "60")
+"""A server that is fifty times as impatient as W&B."""
 RUNS = 3
 """Of each sweep; the last one fails by itself."""
 
@@ -70,7 +71,7 @@ def single(cell: Cell) -> Plan:
 
 
 def pairs(count: int, seed: int) -> list[Plan]:
-    """Random pairs: half of them at once, half in phases one after the other; on one or two nodes."""
+    """Random pairs, on one or two nodes: half of them at once, half in phases of their own."""
     dice = random.Random(seed)
     plans = []
     for _ in range(count):
@@ -107,7 +108,7 @@ def play(plan: Plan, directory: Path) -> Result:
 def _play(plan: Plan, directory: Path, result: Result) -> None:
     directory.mkdir(parents=True)
     with ExitStack() as stack:
-        emulator = start_emulator(directory / "emulator", "--crash-seconds", CRASH_SECONDS)
+        emulator = start_emulator(directory / "emulator", *TIMES)
         stack.callback(emulator.stop)
         url = "embedded" if plan.nodes == 1 else stack.enter_context(shared_redis(directory))
         sweep = emulator.create_sweep(
@@ -140,7 +141,9 @@ def _hit(plan: Plan, stage: Stage) -> None:
     first, *rest = plan.hits
     second = rest[0] if rest else None
     together = second is not None and second.phase == first.phase
-    with stage.at(first.phase, {cell.victim for cell in plan.hits} if together else {first.victim}) as node:
+    with stage.at(
+        first.phase, {cell.victim for cell in plan.hits} if together else {first.victim}
+    ) as node:
         pid = stage.find(node, second.victim) if second and together else None
         stage.kill(node, first, stage.find(node, first.victim))
         if second and together:

@@ -18,13 +18,14 @@ import psutil
 
 from tests.killmatrix.cells import Cell, Phase, Victim
 from tests.support.emulator import Emulator, wait_until
-from tests.support.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.node import Node
+
 TRAINING = Path(__file__).with_name("training.py")
-PATIENCE = 100.0
+PATIENCE = 180.0
 FLAGS = ("--until-done", "--set", "sweep.poll_seconds=0.3", "--set", "rescue.backoff_seconds=0.1",
          "--set", "pool.linger_seconds=60")  # fmt: skip
 HANDED_SECONDS = 0.3
@@ -179,22 +180,21 @@ class Stage:
         """The record of a living training that stands at `phase`."""
 
         def look() -> dict[str, Any] | None:
-            for record in reversed(self.nodes[0].records("hold")):
+            for record in self.nodes[0].records("hold")[::-1]:
                 lives = record["pid"] in self._node(record).processes()
                 if record["phase"] == phase and lives:
-                    return record
+                    return dict(record)
             return None
 
-        found: dict[str, Any] = self.wait(f"a training stands at {phase}", look)
-        return found
+        return dict(self.wait(f"a training stands at {phase}", look))
 
     def _ended(self) -> dict[str, Any] | None:
         """A main process has ended, its daemon knows, and a process of it is left."""
-        for record in reversed(self.nodes[0].records("end")):
+        for record in self.nodes[0].records("end")[::-1]:
             node = self._node(record)
             known = any(e["pid"] == record["pid"] for e in node.events("run_exited"))
             if known and any("hold-exiting" in line for line in node.processes().values()):
-                return record
+                return dict(record)
         return None
 
     def _node(self, record: dict[str, Any]) -> Node:

@@ -272,6 +272,21 @@ def test_a_restarted_daemon_is_told_of_a_training_that_ended_meanwhile(stage: St
     assert stage.daemon.hear(TreeGone).killed == 3
 
 
+def test_a_restarted_daemon_is_told_that_the_training_was_to_end(stage: Stage) -> None:
+    begin(stage, LISTENER)
+    stage.daemon.say(SendSignal(signal.SIGUSR1))  # of a person: it means no end
+    stage.wait_note("signal")
+    stage.daemon.hang_up()
+    assert stage.daemon.greet().told_to_end == ""
+    stage.daemon.say(SendSignal(signal.SIGTERM, preempt=True))
+    stage.wait_note("signal", count=2)
+    stage.daemon.hang_up()
+    assert stage.daemon.greet().told_to_end == "preempt"
+    stage.daemon.say(KillTree())
+    assert stage.daemon.hear(Exited).status == signal.SIGKILL
+    assert stage.exit_record()["told_to_end"] == "kill"
+
+
 def test_a_signal_that_an_old_daemon_passed_on_is_not_passed_on_for_a_new_one(
     stage: Stage,
 ) -> None:

@@ -37,6 +37,7 @@ from coordinator.supervisor.stays import StayFiles
 from coordinator.supervisor.sweep import SweepWatch
 from coordinator.supervisor.sweep_commands import SweepCommands
 from coordinator.supervisor.training import Order, Training
+from coordinator.supervisor.undelivered import Undelivered
 from coordinator.supervisor.views import Names, Views
 from coordinator.wandb_account import Account, AgentCommand, Login
 from coordinator.wandb_account.sweep_command import SweepCommand
@@ -121,11 +122,12 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
     settings = PoolSettings(slots, 1, until_done=False, grace_seconds=GRACE_SECONDS,
                             storm_seconds=2.0, idle_timeout_seconds=0.0,
                             preempt_signal=signal.SIGUSR2)  # fmt: skip
-    slot_settings = SlotSettings(60.0, 1.0, 5.0, files, lambda _kind, _slot: {})
+    slot_settings = SlotSettings(60.0, 1.0, GRACE_SECONDS, 5.0, files, lambda _kind, _slot: {})
     async with ClientSession() as session, anyio.create_task_group() as group:
         account = Account(Login(NOBODY, "k" * 40, key_from_environment=True), session)
         policy = Policy(enabled=False, on=frozenset(), max_attempts=1, backoff_seconds=1.0)
-        rescues = Rescues(policy, leases, account, SWEEP, patience_seconds=1.0)
+        kept = Undelivered(folder / "undelivered.json")
+        rescues = Rescues(policy, leases, account, SWEEP, kept, patience_seconds=1.0)
         command = SweepCommand("false", SWEEP, {}, folder)
         revival = Revival(account, SWEEP, leases, command, enabled=False)
         sweep = SweepWatch(account, SWEEP, SweepState.RUNNING, changed, revival)
@@ -135,7 +137,7 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
         agent_settings = AgentSettings(AgentCommand(executable="wandb", forward_signals=True),
                                        SWEEP, {}, folder, folder)  # fmt: skip
         agents = Agents(agent_settings, changed, sweep.ended, guarded)
-        claims = Claims(5.0, _nothing_to_rescue, sweep.ended, agents.discard, guarded)
+        claims = Claims(5.0, _nothing_to_rescue, sweep.ended, agents.discard, guarded, kept=kept)
         shims = Shims(folder / "shim.sock")
         services = Services(agents, claims, shims, leases, changed, guarded, endings.begin,
                             Kernel())  # fmt: skip

@@ -12,6 +12,7 @@ from coordinator.supervisor import claims as module
 from coordinator.supervisor import upstream
 from coordinator.supervisor.agent import Agent, AgentState
 from coordinator.supervisor.claims import Claims
+from coordinator.supervisor.undelivered import Undelivered
 from tests.supervisor.stage import SECONDS, Server, command, guards, orders, within
 
 pytestmark = pytest.mark.anyio
@@ -24,12 +25,15 @@ ONE, TWO, THREE = command("r1"), command("r2"), command("r3")
 class Told:
     """What the claims told the rest of the daemon."""
 
+    folder = Path()
+
     def __init__(self, poll_seconds: float = NEVER) -> None:
         self.ended = 0
         self.unknown: list[Agent] = []
         self.rescue: list[TrainCommand] = []
         self.guards = guards(Path())
-        self.claims = Claims(poll_seconds, self._rescued, self._end, self._discard, self.guards)
+        self.claims = Claims(poll_seconds, self._rescued, self._end, self._discard, self.guards,
+                             kept=Undelivered(Told.folder / "undelivered.json"))  # fmt: skip
 
     def _end(self) -> None:
         self.ended += 1
@@ -40,6 +44,11 @@ class Told:
 
     async def _rescued(self) -> TrainCommand | None:
         return self.rescue.pop(0) if self.rescue else None
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> None:
+    Told.folder = tmp_path
 
 
 def claims(poll_seconds: float = NEVER) -> Claims:
@@ -64,7 +73,7 @@ async def test_commands_that_came_together_are_handed_out_in_their_order_without
 async def test_a_command_that_was_put_back_goes_first() -> None:
     server, ours = Server([orders(ONE, TWO)]), claims()
     first = await within(ours.next(server.agent()))
-    ours.put_back(first)
+    await ours.put_back(first)
     assert ours.undelivered == (ONE, TWO)
     assert await within(ours.next(server.agent())) == ONE
 
@@ -80,7 +89,7 @@ async def test_a_slot_that_waits_gets_what_is_put_back_at_once() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await server.arrived.wait()
-            ours.put_back(ONE)
+            await ours.put_back(ONE)
     assert got == [ONE]
     assert server.asked == 1
 
@@ -94,10 +103,27 @@ async def test_a_run_of_the_rescue_queue_goes_before_a_question_to_the_server() 
 
 async def test_taking_the_backlog_empties_it() -> None:
     ours = claims()
-    ours.put_back(TWO)
-    ours.put_back(ONE)
+    await ours.put_back(TWO)
+    await ours.put_back(ONE)
     assert ours.take_undelivered() == [ONE, TWO]
     assert ours.undelivered == ()
+
+
+async def test_a_command_is_on_disk_from_its_fetching_until_it_is_known_elsewhere(
+    tmp_path: Path,
+) -> None:
+    """A daemon that is killed in between leaves it to the next one."""
+
+    async def on_disk() -> list[TrainCommand]:
+        return await Undelivered(tmp_path / "undelivered.json").load()
+
+    server, ours = Server([orders(ONE, TWO)]), claims()
+    assert await within(ours.next(server.agent())) == ONE
+    assert await on_disk() == [ONE, TWO]
+    await ours.settled("r1")
+    assert await on_disk() == [TWO]
+    await ours.put_back(ONE)
+    assert await on_disk() == [TWO, ONE]
 
 
 # --- turns ----------------------------------------------------------------------------------------

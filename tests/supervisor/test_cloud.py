@@ -31,7 +31,8 @@ async def test_the_end_of_the_machine_preempts_by_its_deadline_once(tmp_path: Pa
         async with anyio.create_task_group() as group:
             group.start_soon(cloud.heed, END)
             group.start_soon(cloud.heed, END)
-            told = {"do": "signal", "signal": signal.SIGUSR2, "once": True}
+            told = {"do": "signal", "signal": signal.SIGUSR2, "once": True,
+                    "preempt": True}  # fmt: skip
             assert await shim.told() == told
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()

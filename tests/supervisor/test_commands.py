@@ -72,7 +72,7 @@ async def test_a_target_is_a_slot_a_run_or_all(target: str, hit: list[int], tmp_
         assert [n for n, shim in enumerate(shims) if shim.training.preempted] == hit
         for number in hit:
             assert await shims[number].told() == {
-                "do": "signal", "signal": signal.SIGUSR2, "once": True,
+                "do": "signal", "signal": signal.SIGUSR2, "once": True, "preempt": True,
             }  # fmt: skip
         assert ours.pool.state is NodeState.RUNNING, "the slots take new runs"
 
@@ -118,7 +118,9 @@ async def test_a_signal_goes_to_the_training_as_often_as_a_person_sends_it(
         for _ in range(2):
             answer = await ours.commands.handle(Signal(word, "run-a"))
             assert answer == Done("SIGUSR1 sent to 1 training")
-            assert await shim.told() == {"do": "signal", "signal": 10, "once": False}
+            assert await shim.told() == {
+                "do": "signal", "signal": 10, "once": False, "preempt": False,
+            }  # fmt: skip
         assert not shim.training.preempted, "a signal of a person is no preemption"
 
 

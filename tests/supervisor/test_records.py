@@ -6,17 +6,14 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from coordinator.core.model import CommandKind, Outcome
 from coordinator.core.protocol import RunView
 from coordinator.leases import Claim
 from coordinator.supervisor.history import KEPT, History
 from coordinator.supervisor.level import Level
-from coordinator.supervisor.undelivered import (
-    load_undelivered,
-    save_undelivered,
-    train_command,
-)
+from coordinator.supervisor.undelivered import Undelivered, train_command
 from tests.supervisor.stage import SECONDS, command
 from tests.support.disks import free_bytes, small_disk
 
@@ -118,24 +115,47 @@ async def test_what_found_no_room_is_written_when_there_is_some(tmp_path: Path) 
 
 
 # --- undelivered commands -------------------------------------------------------------------------
-async def test_undelivered_commands_reach_the_next_daemon_once(tmp_path: Path) -> None:
+async def test_a_fetched_command_is_on_disk_until_it_is_settled(tmp_path: Path) -> None:
     path = tmp_path / "undelivered.json"
+    kept = Undelivered(path)
     left = [command("r1", CommandKind.RESUME), command("r2")]
-    await save_undelivered(path, left)
-    assert await load_undelivered(path) == left
-    assert await load_undelivered(path) == []
-
-
-async def test_nothing_undelivered_leaves_no_file(tmp_path: Path) -> None:
-    await save_undelivered(tmp_path / "undelivered.json", [])
+    await kept.keep(*left)
+    assert await Undelivered(path).load() == left
+    assert await Undelivered(path).load() == left, "a daemon may be killed while it starts"
+    await kept.settle("r1", "r3")
+    assert await Undelivered(path).load() == left[1:]
+    await kept.settle("r2")
     assert not [path async for path in anyio.Path(tmp_path).iterdir()]
+
+
+async def test_commands_that_come_at_once_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "undelivered.json"
+    kept = Undelivered(path)
+    async with anyio.create_task_group() as group:
+        for number in range(30):
+            group.start_soon(kept.keep, command(f"r{number}"))
+    assert {c.run_id for c in await Undelivered(path).load()} == {f"r{n}" for n in range(30)}
+
+
+async def test_a_command_is_kept_by_a_task_that_was_cancelled(tmp_path: Path) -> None:
+    path = tmp_path / "undelivered.json"
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await Undelivered(path).keep(command("r1"))
+    assert [c.run_id for c in await Undelivered(path).load()] == ["r1"]
+
+
+async def test_a_file_that_cannot_be_written_costs_the_file_only(tmp_path: Path) -> None:
+    with capture_logs() as events:
+        await Undelivered(tmp_path / "absent" / "undelivered.json").keep(command("r1"))
+    assert [event["event"] for event in events] == ["undelivered_not_written"]
 
 
 async def test_undelivered_commands_of_version_1_still_load(tmp_path: Path) -> None:
     path = tmp_path / "undelivered.json"
     path.write_bytes((DATA / "undelivered-1.json").read_bytes())
     stored = json.loads(path.read_text())
-    loaded = await load_undelivered(path)
+    loaded = await Undelivered(path).load()
     assert [dict(c.raw) for c in loaded] == stored
     assert [c.run_id for c in loaded] == ["r1", "r2"]
 
@@ -146,8 +166,9 @@ async def test_a_damaged_file_of_commands_keeps_no_daemon_from_starting(
 ) -> None:
     path = tmp_path / "undelivered.json"
     path.write_bytes(damage)
-    assert await load_undelivered(path) == []
-    assert path.read_bytes() == damage, "it is left for a person to look at"
+    assert await Undelivered(path).load() == []
+    kept = path.with_suffix(".broken")
+    assert kept.read_bytes() == damage, "it is left for a person to look at"
 
 
 @pytest.mark.parametrize("kind", CommandKind)

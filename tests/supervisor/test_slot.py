@@ -6,10 +6,10 @@ from typing import Any
 import anyio
 import pytest
 
-from coordinator.core.model import CommandKind, Outcome
+from coordinator.core.model import CommandKind, Outcome, SlotState
 from coordinator.leases import Claim, Lease
 from coordinator.supervisor.agent import Agent
-from coordinator.supervisor.slot import Ready
+from coordinator.supervisor.slot import Ready, Slot
 from tests.supervisor.node import node
 from tests.supervisor.stage import SECONDS, command, until
 
@@ -46,3 +46,29 @@ async def test_a_lease_that_was_lost_while_its_agent_started_starts_no_training(
         await until("the run is kept", lambda: bool(services.claims.undelivered))
         assert [c.run_id for c in services.claims.undelivered] == ["r1"]
         assert slot.training is None
+
+
+async def test_a_slot_whose_agent_died_claims_until_there_is_another_and_can_be_called_off(
+    tmp_path: Path,
+) -> None:
+    """The plan has agents started for slots that claim; a slot that drains must not wait."""
+    async with node(tmp_path) as a:
+        services, slot = a.pool.services, a.add_slot(0)
+        services.agents.group = a.group
+        lease = await services.leases.acquire(Claim("r1", CommandKind.RUN, 0, "t.py", {}))
+        assert isinstance(lease, Lease)
+        dead = Agent(1, "t", tmp_path / "a.log")
+        dead.adopt(None, "r1")
+        with anyio.CancelScope() as slot._claiming:
+            a.group.start_soon(call_off_once_it_claims, slot)
+            with anyio.fail_after(SECONDS):
+                await slot._deliver(dead, command("r1"), lease)
+
+        assert [c.run_id for c in services.claims.undelivered] == ["r1"]
+        assert not services.leases.stands(lease.token)
+
+
+async def call_off_once_it_claims(slot: Slot) -> None:
+    while slot.state is not SlotState.CLAIMING or slot.run_id is None:
+        await slot._services.changed.wait()
+    slot.stop_claiming(hard=False)

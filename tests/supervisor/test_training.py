@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -12,14 +13,16 @@ import pytest
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from coordinator.core.model import CommandKind, SlotState
+from coordinator.core.model import CommandKind, Outcome, SlotState
+from coordinator.core.outcome import judge
 from coordinator.core.shim_protocol import Go, KillTree, SendSignal, ShimTold
 from coordinator.core.wire import TrainCommand
-from coordinator.leases import Lease
+from coordinator.leases import Claim, Lease
 from coordinator.process import tree
 from coordinator.process.kernel import Kernel
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.shims import ShimLink, Shims
+from coordinator.supervisor.slot import Ready
 from coordinator.supervisor.training import Order, Training
 from tests.supervisor.node import node
 from tests.support.cgroups import frozen_file_system
@@ -48,7 +51,7 @@ class ShimSide:
         await self._stream.send(line + b"\n")
 
 
-async def connected(shims: Shims) -> tuple[ShimLink, ShimSide]:
+async def connected(shims: Shims, hello: bytes = HELLO) -> tuple[ShimLink, ShimSide]:
     """A link as the daemon has it, and its other end."""
     links: list[ShimLink] = []
 
@@ -59,7 +62,7 @@ async def connected(shims: Shims) -> tuple[ShimLink, ShimSide]:
         group.start_soon(expect)
         await anyio.wait_all_tasks_blocked()
         stream = await anyio.connect_unix(shims.path)
-        await stream.send(HELLO)
+        await stream.send(hello)
     return links[0], ShimSide(stream)
 
 
@@ -83,7 +86,7 @@ async def test_a_notice_before_the_word_to_start_is_sent_after_it(tmp_path: Path
         group.start_soon(subject.run, link, Order({}, 1.0, tmp_path / "exit"))
 
         assert isinstance(await shim.hear(), Go)
-        assert await shim.hear() == SendSignal(signal.SIGTERM, once=True)
+        assert await shim.hear() == SendSignal(signal.SIGTERM, preempt=True)
         await shim.say(b'{"say":"started","pid":4194304}')
         await shim.say(b'{"say":"exited","status":36608}')
         await shim.say(b'{"say":"tree_gone","killed":0}')
@@ -115,6 +118,73 @@ async def test_many_senders_at_once_keep_their_order(tmp_path: Path) -> None:
     assert heard == [*(SendSignal(number, once=False) for number in numbers), KillTree()]
 
 
+@pytest.mark.parametrize(
+    ("told", "outcome"), [("preempt", Outcome.INTERRUPTED), ("kill", Outcome.INTERRUPTED),
+                          ("", Outcome.CRASHED)]
+)  # fmt: skip
+async def test_an_adopted_training_that_had_been_told_to_end_ends_by_that(
+    told: str, outcome: Outcome, tmp_path: Path
+) -> None:
+    """Its daemon was killed between the signal and the end."""
+    shims = Shims(tmp_path / "s.sock")
+    subject = training(tmp_path)
+    hello = {**msgspec.json.decode(HELLO), "child_pid": 4194304, "told_to_end": told}
+    async with anyio.create_task_group() as group:
+        await group.start(shims.run)
+        link, shim = await connected(shims, msgspec.json.encode(hello) + b"\n")
+        group.start_soon(subject.go_on, link, 0.0)
+        if told:  # the grace begins anew; here it is nothing
+            assert await shim.hear() == KillTree()
+        await shim.say(b'{"say":"exited","status":9}')
+        await shim.say(b'{"say":"tree_gone","killed":0}')
+        await within(lambda: subject._gone)
+        await shim.close()
+        group.cancel_scope.cancel()
+
+    assert judge(subject.ending("CRASHED"))[0] is outcome
+
+
+async def test_a_shim_of_a_training_to_be_adopted_may_come_before_its_slot_expects_it(
+    tmp_path: Path,
+) -> None:
+    """A refused shim kills its training."""
+    shims = Shims(tmp_path / "s.sock")
+    async with anyio.create_task_group() as group:
+        await group.start(shims.run)
+        shims.announce("t", "r")
+        stream = await anyio.connect_unix(shims.path)
+        await stream.send(HELLO)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(20):
+            link = await shims.expect("t", "r")
+        assert link.hello.run_id == "r"
+        link.closed.set()
+        await stream.aclose()
+        group.cancel_scope.cancel()
+
+
+async def test_an_end_that_a_killed_shim_could_only_write_down_is_known(tmp_path: Path) -> None:
+    async with node(tmp_path) as here:
+        services, slot = here.pool.services, here.add_slot(0)
+        services.agents.group = here.group
+        lease = await services.leases.acquire(Claim("r", CommandKind.RUN, 0, "t.py", {}))
+        assert isinstance(lease, Lease)
+        link, shim = await connected(services.shims)
+        ended: list[Training] = []
+        slot._services = replace(services, ended=ended.append)
+        command = TrainCommand(CommandKind.RUN, "r", "train.py", {}, {})
+        ready = Ready(command, lease, Agent(1, "t", tmp_path / "out"), link)
+        here.group.start_soon(slot._train, ready)
+        go = await shim.hear()
+        assert isinstance(go, Go)
+        await shim.say(b'{"say":"started","pid":4194304}')
+        await anyio.Path(go.exit_file).write_bytes(b'{"status": 768, "pid": 4194304}')
+        await shim.close()
+        await within(lambda: bool(ended))
+
+    assert judge(ended[0].ending(None)) == (Outcome.FAILED, "its own exit code")
+
+
 async def test_a_frozen_training_is_woken_for_its_notice(tmp_path: Path) -> None:
     """SIGTERM waits for as long as a process is stopped, and so would the save."""
     shims = Shims(tmp_path / "s.sock")
@@ -136,7 +206,7 @@ async def test_a_frozen_training_is_woken_for_its_notice(tmp_path: Path) -> None
 
         subject.preempt(signal.SIGTERM, 60.0)
 
-        assert await shim.hear() == SendSignal(signal.SIGTERM, once=True)
+        assert await shim.hear() == SendSignal(signal.SIGTERM, preempt=True)
         assert await shim.hear() == SendSignal(signal.SIGCONT, once=True)
         it.send_signal(signal.SIGCONT)
         await anyio.to_thread.run_sync(
