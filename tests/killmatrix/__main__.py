@@ -84,7 +84,8 @@ def play_all(plans: list[Plan], directory: Path, jobs: int) -> Iterator[Result]:
         for result in pool.map(play, plans, places):
             missed = f"; missed before: {result.missed}" if result.missed else ""
             say(f"{'WRONG' if result.wrong else 'ok':5} {result.plan}: {result.outcomes or '-'} "
-                f"({result.seconds:.0f} s, {result.restarts} restarts{missed})")  # fmt: skip
+                f"({result.seconds:.0f} s, {result.kills} killed, {result.restarts} restarts"
+                f"{missed})")  # fmt: skip
             for wrong in result.wrong:
                 say(f"      {wrong}")
             yield result

@@ -61,6 +61,8 @@ class Result:
     outcomes: str = ""
     """Of the run that was hit."""
     restarts: int = 0
+    kills: int = 0
+    """Fewer than were planned: one died with the other, or nobody succeeded it."""
     wrong: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
 
@@ -134,30 +136,37 @@ def _play(plan: Plan, directory: Path, result: Result) -> None:
             result.wrong += leases_left(url)
         stays = history(nodes).get(stage.hit_run or "", [])
         result.outcomes = ", ".join(str(view["outcome"]) for view in stays)
-        result.restarts = stage.restarts
+        result.restarts, result.kills = stage.restarts, len(stage.killed)
 
 
 def _hit(plan: Plan, stage: Stage) -> None:
     first, *rest = plan.hits
     second = rest[0] if rest else None
     together = second is not None and second.phase == first.phase
-    with stage.at(
-        first.phase, {cell.victim for cell in plan.hits} if together else {first.victim}
-    ) as node:
-        pid = stage.find(node, second.victim) if second and together else None
-        stage.kill(node, first, stage.find(node, first.victim))
+    victims = {cell.victim for cell in (plan.hits if together else (first,))}
+    with stage.at(first.phase, victims) as node:
+        there = stage.find(node, second.victim) if second and together else None
+        hit = stage.find(node, first.victim)
+        stage.kill(node, first, hit)
         if second and together:
-            time.sleep(plan.apart_seconds)
-            _hit_again(stage, node, first, second, pid)
+            _hit_again(stage, node, second, there if there != hit else None, plan.apart_seconds)
     if second and not together:
         with stage.at(second.phase, {second.victim}) as node:
             stage.kill(node, second, stage.find(node, second.victim))
 
 
-def _hit_again(stage: Stage, node: Node, first: Cell, second: Cell, pid: int | None) -> None:
-    """The second of two at once; it may have died of the first, or be the first's successor."""
-    if second.victim == first.victim:
+def _hit_again(
+    stage: Stage, node: Node, second: Cell, there: int | None, apart_seconds: float
+) -> None:
+    """The second of two at once: who was `there`, or else the successor of the first.
+
+    It may have died with the first. Nobody succeeds while those who would see to it are stopped.
+    """
+    if there is None and second.victim is Victim.DAEMON:
         stage.tend()
-        pid = stage.find(node, second.victim)
-    if pid is not None and pid in node.processes():
-        stage.kill(node, second, pid)
+        there = stage.find(node, second.victim)
+    elif there is None and not stage.stopped:
+        there = stage.wait("a successor", lambda: stage.find(node, second.victim))
+    time.sleep(apart_seconds)
+    if there is not None and there in node.processes():
+        stage.kill(node, second, there)

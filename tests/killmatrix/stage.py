@@ -50,7 +50,8 @@ class Stage:
     """The run that was in the phase of the first kill; None while warm."""
     restarts: int = 0
     wrong: list[str] = field(default_factory=list)
-    _stopped: set[int] = field(default_factory=set)
+    stopped: set[int] = field(default_factory=set)
+    """Pids that have our SIGSTOP."""
     _our_kills: set[int] = field(default_factory=set)
 
     # --- daemons ------------------------------------------------------------------------------
@@ -94,10 +95,10 @@ class Stage:
             else:
                 yield self._with_training(phase, victims)
         finally:
-            for pid in self._stopped:
+            for pid in self.stopped:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
-            self._stopped.clear()
+            self.stopped.clear()
             for gate in self.nodes[0].directory.glob("hold-*"):
                 gate.unlink()
             if self.emulator.sweep(self.sweep)["state"] == "PAUSED":
@@ -153,7 +154,7 @@ class Stage:
 
     def _stop(self, pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)
-        self._stopped.add(pid)
+        self.stopped.add(pid)
 
     def _with_training(self, phase: Phase, victims: set[Victim]) -> Node:
         if self.emulator.sweep(self.sweep)["state"] == "PAUSED":
