@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 
 from tests.support.emulator import Emulator, wait_until
+from tests.support.long import long_play
 from tests.support.node import Node, overlaps, sweep_config
 
 MakeNode = Callable[..., Node]
@@ -31,6 +32,31 @@ def test_a_training_that_is_killed_is_trained_again(
     resumed = [record for record in node.records("begin") if record["resume"]]
     assert [record["run"] for record in resumed] == [slot["run_id"]]
     assert overlaps(node.records()) == []
+
+
+@long_play
+def test_a_rescue_that_redis_had_not_taken_outlives_its_killed_daemon(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    sweep = emulator.create_sweep(sweep_config(2, seconds=600.0, resumed_seconds=0.5))
+    quick = ("--set", "redis.timeout_seconds=0.5", "--set", "redis.renew_seconds=2")
+    node = make_node(sweep, "--slots", "1", "--until-done", *SOON, *quick).start()
+    slot = node.wait_running(1)[0]
+    wait_until("the run logs", lambda: node.records("init"))
+    os.kill(node.events("redis_server_started")[0]["pid"], signal.SIGSTOP)
+    os.kill(slot["pid"], signal.SIGKILL)
+    wait_until("it cannot be offered", lambda: node.events("rescue_delayed"))
+    node.send(signal.SIGKILL)
+    node.wait()
+
+    node.start()
+    node.release()
+
+    assert node.wait() == 0, node.tail()
+    outcomes = [view["outcome"] for view in node.history() if view["run_id"] == slot["run_id"]]
+    assert outcomes == ["crashed", "finished"]
+    assert {run["state"] for run in emulator.state()["runs"].values()} == {"finished"}
+    assert not (node.state_dir / "undelivered.json").exists()
 
 
 def test_a_run_that_crashes_each_time_is_given_up_after_the_attempts(
