@@ -41,7 +41,7 @@ class Rescues:
         self._account = account
         self._sweep = sweep
         self._kept = kept
-        self._owed: dict[str, tuple[TrainCommand, Outcome]] = {}
+        self._owed: dict[str, Outcome] = {}
         self._settling = anyio.Lock()
         self._waited: bool | None = None
         """What Redis said when it was asked last whether runs wait."""
@@ -57,16 +57,17 @@ class Rescues:
         """
         if not wants(self._policy, outcome, excused=excused):
             return
-        self._owed[command.run_id] = (_resume(command), outcome)
+        again = _resume(command)
+        await self._kept.keep(again)
+        self._owed[again.run_id] = outcome
         await self.settle()
-        if command.run_id in self._owed:
-            await self._kept.keep(self._owed[command.run_id][0])
+        if again.run_id in self._owed:
             log.warning("rescue_delayed", run_id=command.run_id, outcome=outcome)
 
     async def settle(self) -> None:
         """Offer what is owed, as far as Redis answers."""
         async with self._settling:
-            for run_id, (_, outcome) in list(self._owed.items()):
+            for run_id, outcome in list(self._owed.items()):
                 if not self._redis_answers:
                     return
                 try:

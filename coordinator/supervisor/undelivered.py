@@ -5,6 +5,7 @@ hour if the daemon were killed and nobody knew. A command stays in it until the 
 ours (the journal has it then), another node can take it, or it is dropped for a reason.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ class Undelivered:
         except (OSError, msgspec.DecodeError) as error:
             aside = self._path.with_suffix(".broken")
             log.warning("undelivered_unreadable", file=str(aside), error=str(error))
-            await file.replace(aside)
+            with suppress(OSError):
+                await file.replace(aside)
             return []
         orders = wire.parse_orders(wire.heartbeat_answer("", commands))
         found = list(orders.train) if orders else []
