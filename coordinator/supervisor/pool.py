@@ -78,7 +78,9 @@ class Pool:
         self.sweep = sweep
         self.endings = endings
         self._rescues = rescues
-        self._prospects = Prospects(sweep, rescues, lambda: self._quiet)
+        self._prospects = Prospects(
+            sweep, rescues, lambda: self._quiet, lambda: bool(services.claims.undelivered)
+        )
         self._idle_since = monotonic()
         self.desired_slots = settings.slots
         self.paused = False
@@ -241,8 +243,7 @@ class Pool:
         if self.settings.until_done:
             if self._preempted:
                 return PREEMPTED_EXIT_CODE
-            waiting = self.services.claims.undelivered or self.sweep.undecided
-            if self._prospects.nothing_ever and not waiting:
+            if self._prospects.nothing_ever and not self.sweep.undecided:
                 return 0
         return None
 

@@ -14,11 +14,19 @@ from coordinator.supervisor.sweep import SweepWatch
 class Prospects:
     """See the module."""
 
-    def __init__(self, sweep: SweepWatch, rescues: Rescues, quiet: Callable[[], bool]) -> None:
-        """`quiet`: no run is here, and no ending that is not complete."""
+    def __init__(
+        self,
+        sweep: SweepWatch,
+        rescues: Rescues,
+        quiet: Callable[[], bool],
+        fetched: Callable[[], bool],
+    ) -> None:
+        """`quiet`: no run is here, and no ending that is not complete; `fetched`: one waits here
+        for a slot."""
         self._sweep = sweep
         self._rescues = rescues
         self._quiet = quiet
+        self._fetched = fetched
         self._over_since = 0.0
         self._rescue_waits: bool | None = None
         """Known only while the sweep is over: it is asked for then."""
@@ -28,10 +36,10 @@ class Prospects:
 
     @property
     def nothing_now(self) -> bool:
-        """The server hands out nothing any more, and nothing waits that we could rescue."""
+        """The server hands out nothing any more, and nothing waits that we could train."""
         if self._sweep.closed or not self._sweep.over or self._rescue_waits is None:
             return self._sweep.closed
-        return not self._rescue_waits
+        return not (self._rescue_waits or self._fetched())
 
     @property
     def nothing_ever(self) -> bool:

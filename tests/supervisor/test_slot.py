@@ -1,12 +1,13 @@
 """A slot between the lease and the word to start."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from coordinator.core.model import CommandKind, Outcome, SlotState
+from coordinator.core.model import CommandKind, Outcome, SlotState, SweepState
 from coordinator.leases import Claim, Lease
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.slot import Ready, Slot
@@ -72,3 +73,17 @@ async def call_off_once_it_claims(slot: Slot) -> None:
     while slot.state is not SlotState.CLAIMING or slot.run_id is None:
         await slot._services.changed.wait()
     slot.stop_claiming(hard=False)
+
+
+async def test_a_fetched_run_of_a_sweep_that_is_over_is_trained_unless_it_was_cancelled(
+    tmp_path: Path,
+) -> None:
+    async with node(tmp_path) as a:
+        pool = a.pool
+        pool.settings = replace(pool.settings, until_done=True)
+        await pool.services.claims.put_back(command("r1"))
+        pool.sweep.over, pool.sweep.state = True, SweepState.FINISHED
+        await pool._prospects.look()
+        assert (pool._claiming, pool._finished()) == (True, None)
+        pool.sweep.state = SweepState.CANCELED
+        assert (pool._claiming, pool._finished()) == (False, 0)
