@@ -41,6 +41,10 @@ INIT_SECONDS = 120.0
 """`wandb.init` gives up after 90 s; what has lived for longer did not fail because of it."""
 SERVER_SECONDS = 10.0
 """How long the server may take to tell a run's state before we judge without it."""
+MOVE_SECONDS = 1.5
+"""A run that was handed out again gets its next lease by then. Only who ended by itself can have
+told the server of it; a process that a signal ended waits for nobody."""
+MOVE_LOOK_SECONDS = 0.1
 
 REQUEUED = frozenset({Outcome.PREEMPTED, *RESCUED_BY_DEFAULT})
 
@@ -122,7 +126,8 @@ class Endings:
             asked, server_state = await self._ask(training.run_id)
         ending = training.ending(server_state)
         if ending.may_have_moved_on:
-            ending = replace(ending, moved_on=await self._moved_on(training))
+            patience = MOVE_SECONDS if ending.exit_code is not None else 0.0
+            ending = replace(ending, moved_on=await self._moved_on(training, patience))
         outcome, cause = judge(ending)
         life = Life(outcome, training.lived_seconds, asked, server_state, training.ordered)
         on_record = self._history.knows(training.run_id, training.began)
@@ -179,8 +184,19 @@ class Endings:
                 log.warning("run_state_unknown", run_id=run_id, reason=str(error))
         return False, None
 
-    async def _moved_on(self, training: Training) -> bool:
-        """Whether somebody has claimed the run since; no, if Redis cannot say."""
+    async def _moved_on(self, training: Training, patience_seconds: float) -> bool:
+        """Whether somebody has claimed the run since, or does within `patience_seconds`."""
+        until = anyio.current_time() + patience_seconds
+        while not await self._is_claimed(training):
+            if anyio.current_time() >= until:
+                return False
+            await anyio.sleep(MOVE_LOOK_SECONDS)
+        return True
+
+    async def _is_claimed(self, training: Training) -> bool:
+        """No, if Redis cannot say."""
+        if self._rescues.is_kept(training.run_id):  # fetched, and waiting for a slot or its lease
+            return True
         if (operations := self._leases.operations) is None:
             return False
         try:

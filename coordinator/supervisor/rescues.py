@@ -85,6 +85,10 @@ class Rescues:
         elif status is OfferStatus.EXHAUSTED:
             log.error("run_given_up", run_id=run_id, outcome=outcome, attempts=policy.max_attempts)
 
+    def is_kept(self, run_id: str) -> bool:
+        """Whether a command for the run waits on this node."""
+        return self._kept.has(run_id)
+
     @property
     def _redis_answers(self) -> bool:
         """Otherwise each question costs its time-out, which a daemon that ends does not have."""

@@ -59,6 +59,10 @@ class Undelivered:
         self._commands |= {command.run_id: command for command in commands}
         await self._write()
 
+    def has(self, run_id: str) -> bool:
+        """Whether a command for this run is kept."""
+        return run_id in self._commands
+
     async def settle(self, *run_ids: str) -> None:
         """These are somebody's now."""
         known = [self._commands.pop(run_id, None) for run_id in run_ids]
