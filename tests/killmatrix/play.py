@@ -173,5 +173,5 @@ def _hit_again(
     elif there is None and not stage.stopped:
         there = stage.wait("a successor", lambda: stage.find(node, second.victim))
     time.sleep(apart_seconds)
-    if there is not None and there in node.processes():
+    if there is not None and stage.lives(node, there):
         stage.kill(node, second, there)

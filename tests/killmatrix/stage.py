@@ -228,15 +228,21 @@ class Stage:
                 return psutil.Process(shim).ppid()
         return max(agents)
 
+    def lives(self, node: Node, pid: int) -> bool:
+        """Also a daemon that has only just been forked and bears no mark yet."""
+        if node.process is not None and node.process.pid == pid:
+            return node.process.poll() is None
+        return pid in node.processes()
+
     def kill(self, node: Node, cell: Cell, pid: int | None) -> None:
         """SIGKILL; raises MissedError when there was nobody to kill."""
-        if pid is None or (pid not in node.processes()):
+        if pid is None or not self.lives(node, pid):
             raise MissedError(f"{cell}: there was no {cell.victim}")
         if cell.victim is Victim.DAEMON:
             self._our_kills.add(pid)
         os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + GONE_SECONDS
-        while pid in node.processes():
+        while self.lives(node, pid):
             assert time.monotonic() < deadline, f"{cell}: {pid} does not die"
             time.sleep(0.01)
         self.killed.append(cell)
