@@ -17,7 +17,7 @@ from tests.killmatrix.cells import EXPECTED, NOT_THERE, Phase, Victim, cell_of, 
 from tests.killmatrix.play import Plan, Result, pairs, play, single
 
 EXAMPLES = """examples:
-  scripts/killmatrix                            the whole matrix (about 8 minutes on two processors)
+  scripts/killmatrix                            the whole matrix (15 minutes on two processors)
   scripts/killmatrix --cell daemon:saving       one cell; may be given several times
   scripts/killmatrix --pairs 30 --seed 7        random pairs instead, the same for the same seed
   scripts/killmatrix --list                     the names of the cells
