@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TRIES = 3
-TIMES = ("--crash-seconds", "6", "--reserve-seconds", "60")
-"""A server that is fifty times as impatient as W&B."""
+TIMES = ("--crash-seconds", "6", "--reserve-seconds", "150")
+"""Of a server that is far less patient than W&B, and yet more than a busy machine is slow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.node import Node
 
 TRAINING = Path(__file__).with_name("training.py")
-PATIENCE = 180.0
+PATIENCE = 300.0
 FLAGS = ("--until-done", "--set", "sweep.poll_seconds=0.3", "--set", "rescue.backoff_seconds=0.1",
          "--set", "pool.linger_seconds=60")  # fmt: skip
 HANDED_SECONDS = 0.3
