@@ -45,6 +45,8 @@ class SlotSettings:
     stays: StayFiles
     environment: Callable[[CommandKind, int], dict[str, str | None]]
     """Changes to the environment of a training, from its kind and slot number."""
+    worker_variables: frozenset[str] = frozenset()
+    """See `Training`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ class Slot:
         training = Training(self.number, stay.train_command, stay.lease, agent,
                             claim=stay.claim, began=stay.began,
                             closing=self._services.leases.closing,
-                            kernel=self._services.kernel)  # fmt: skip
+                            kernel=self._services.kernel,
+                            worker_variables=self._settings.worker_variables)  # fmt: skip
         self._take(training)
         link = await self._reconnected(stay)
         if link is not None:
@@ -259,7 +262,8 @@ class Slot:
         training = Training(self.number, ready.command, ready.lease, ready.agent,
                             claim=secrets.token_hex(8), began=utc_now(),
                             closing=self._services.leases.closing,
-                            kernel=self._services.kernel)  # fmt: skip
+                            kernel=self._services.kernel,
+                            worker_variables=self._settings.worker_variables)  # fmt: skip
         self._take(training)
         stay = stay_of(training, ready.link.hello.pid)
         try:
