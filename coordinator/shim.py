@@ -139,7 +139,9 @@ class Shim:
 
     def pass_on(self, signum: int, origin: str, *, once: bool) -> None:
         """Send `signum` to the main training process; `once`: not if it had it before."""
-        if self.child is None or self.status is not None or (once and signum in self.sent):
+        if not signum or self.child is None or self.status is not None:
+            return
+        if once and signum in self.sent:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, signum)

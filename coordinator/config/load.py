@@ -13,9 +13,10 @@ from typing import Any, get_origin
 
 import msgspec
 
-from coordinator.config.model import GRACEFUL_SIGNALS, Config, Section
+from coordinator.config.model import Config, Section
 from coordinator.core.cloud import Cloud
 from coordinator.core.model import SweepPath
+from coordinator.core.presets import GRACEFUL_SIGNALS
 from coordinator.core.signals import signal_number
 from coordinator.errors import ConfigError
 

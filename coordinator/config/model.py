@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from coordinator.core.cloud import Cloud, Response
 from coordinator.core.model import Outcome
+from coordinator.core.presets import Preset, Target
 from coordinator.core.rank import RankGate
 from coordinator.core.rescue import RESCUED_BY_DEFAULT
 
@@ -17,9 +18,6 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Failures = Annotated[int, Meta(ge=1, le=1000)]
 Burst = Annotated[int, Meta(ge=1, le=10_000)]
-
-GRACEFUL_SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
-"""The signals to the daemon that are preemption notices."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -85,10 +83,12 @@ class Redis(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Preemption(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[preemption]: notices and what they do to trainings."""
 
-    signals: dict[str, str] = msgspec.field(
-        default_factory=lambda: {name: name for name in GRACEFUL_SIGNALS}
-    )
-    """Signal that came in to signal that the main training process gets; the rest go on as is."""
+    preset: Preset = Preset.PYTHON
+    """What the sweep's command starts, so how it is asked to save."""
+    signals: dict[str, str] = {}
+    """Signal that came in to signal that trainings get; the rest as the preset says."""
+    target: Target = Target.PRESET
+    """Who gets it: the main process, or each worker of a launcher."""
     grace_seconds: NotNegative = 30.0
     """Time between the graceful signal and SIGKILL to the whole tree."""
     storm_seconds: NotNegative = 2.0

@@ -91,7 +91,7 @@ class SendSignal(msgspec.Struct, frozen=True, tag_field="do", tag="signal"):
     signal: int
     once: bool = True
     preempt: bool = False
-    """It is to end because of this signal."""
+    """It is to end because of this signal; 0 for one that we sent its workers ourselves."""
 
 
 class KillTree(msgspec.Struct, frozen=True, tag_field="do", tag="kill_tree"):

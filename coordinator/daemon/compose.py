@@ -20,7 +20,7 @@ from coordinator.core.model import SweepPath
 from coordinator.daemon.notify import STARTED, feed_watchdog, notify
 from coordinator.daemon.parts import Parts, build
 from coordinator.daemon.preflight import Findings, preflight
-from coordinator.daemon.settings import Setup, graceful_signals
+from coordinator.daemon.settings import Setup, asking_of
 from coordinator.daemon.state import StateDir, claim_state_dir
 from coordinator.errors import CoordinatorError, UserError
 from coordinator.notices import watch_clouds, watch_signals
@@ -93,18 +93,19 @@ class _Daemon:
         self.telemetry = telemetry
         self.pool: Pool | None = None
         self._preparing = anyio.CancelScope()
-        self._signals = graceful_signals(config)
+        self._asking = asking_of(config)
 
     async def run(self) -> int:
         """From the first question to the last release."""
         become_subreaper()
         async with AsyncExitStack() as stack:
             group = await stack.enter_async_context(anyio.create_task_group())
-            await group.start(watch_signals, self._signals, self._notice)
+            await group.start(watch_signals, self._asking.signals, self._notice)
             findings: Findings | None = None
             with self._preparing:
                 log.info("daemon_started", version=__version__, pid=os.getpid(),
                          state_dir=str(self.state.root))  # fmt: skip
+                self._warn_of_the_launchers_limit()
                 findings = await preflight(self.config, self.environ, stack, self.telemetry)
             code = PREEMPTED_EXIT_CODE
             if findings is not None and not self._preparing.cancel_called:
@@ -112,6 +113,12 @@ class _Daemon:
             log.info("daemon_stopped", exit_code=code)
             group.cancel_scope.cancel()
         return code
+
+    def _warn_of_the_launchers_limit(self) -> None:
+        limit, grace = self._asking.save_seconds, self.config.preemption.grace_seconds
+        if limit is not None and grace > limit:
+            log.warning("grace_beyond_launcher", preset=str(self.config.preemption.preset),
+                        grace_seconds=grace, save_seconds=limit)  # fmt: skip
 
     def _notice(self, signum: int, source: str) -> None:
         if self.pool is not None:

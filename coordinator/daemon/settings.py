@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.config import Config
-from coordinator.config.model import GRACEFUL_SIGNALS
 from coordinator.core.lease import LeaseSettings
+from coordinator.core.presets import WORKER_VARIABLES, Asking, Target, asking
 from coordinator.core.rescue import Policy
 from coordinator.core.signals import signal_number
 from coordinator.daemon.preflight import Findings
@@ -28,9 +28,10 @@ NOT_FOR_AGENTS = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "L
 SHIM_VARIABLE = "COORDINATOR_RUN_SHIM"
 
 
-def graceful_signals(config: Config) -> dict[str, str]:
-    """Name of the signal that comes in to the one that trainings get."""
-    return {name: name for name in GRACEFUL_SIGNALS} | config.preemption.signals
+def asking_of(config: Config) -> Asking:
+    """How trainings are asked to save."""
+    preemption = config.preemption
+    return asking(preemption.preset, preemption.signals, preemption.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Setup:
 
     def preempt_signal(self) -> int:
         """What trainings get when nobody has named a signal."""
-        return signal_number(graceful_signals(self.config)["SIGTERM"])
+        return signal_number(asking_of(self.config).signals["SIGTERM"])
 
     def slot_settings(self, files: StayFiles) -> SlotSettings:
         """What all slots share."""
@@ -116,6 +117,7 @@ class Setup:
         def gpus(slot: int) -> list[str]:
             return assign(findings.gpus, slot, pool.gpus_per_slot)
 
+        workers = asking_of(self.config).target is Target.WORKERS
         return SlotSettings(
             start_seconds=pool.start_seconds,
             linger_seconds=pool.linger_seconds,
@@ -123,6 +125,7 @@ class Setup:
             poll_seconds=self.config.sweep.poll_seconds,
             stays=files,
             environment=training_environment(back, self.config.sweep.resume, gpus),
+            worker_variables=WORKER_VARIABLES if workers else frozenset(),
         )
 
     def names(self) -> Names:

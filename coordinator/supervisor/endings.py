@@ -25,8 +25,8 @@ from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.history import History
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.rescues import Rescues
-from coordinator.supervisor.stays import StayFiles
-from coordinator.supervisor.training import Training, utc_now
+from coordinator.supervisor.stays import StayFiles, utc_now
+from coordinator.supervisor.training import Training
 from coordinator.wandb_account import Account
 from coordinator.wandb_account.questions import KeyRefusedError
 

@@ -23,8 +23,8 @@ from coordinator.supervisor.claims import Claims
 from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.shims import ShimLink, Shims
-from coordinator.supervisor.stays import Exit, Stay, StayFiles, stay_of
-from coordinator.supervisor.training import Order, Training, utc_now
+from coordinator.supervisor.stays import Exit, Stay, StayFiles, stay_of, utc_now
+from coordinator.supervisor.training import Order, Training
 
 log = structlog.get_logger()
 
@@ -47,6 +47,8 @@ class SlotSettings:
     stays: StayFiles
     environment: Callable[[CommandKind, int], dict[str, str | None]]
     """Changes to the environment of a training, from its kind and slot number."""
+    worker_variables: frozenset[str] = frozenset()
+    """See `Training`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,8 @@ class Slot:
         training = Training(self.number, stay.train_command, stay.lease, agent,
                             claim=stay.claim, began=stay.began,
                             closing=self._services.leases.closing,
-                            kernel=self._services.kernel)  # fmt: skip
+                            kernel=self._services.kernel,
+                            worker_variables=self._settings.worker_variables)  # fmt: skip
         self._take(training)
         link = await self._reconnected(stay)
         if link is not None:
@@ -269,7 +272,8 @@ class Slot:
         training = Training(self.number, ready.command, ready.lease, ready.agent,
                             claim=secrets.token_hex(8), began=utc_now(),
                             closing=self._services.leases.closing,
-                            kernel=self._services.kernel)  # fmt: skip
+                            kernel=self._services.kernel,
+                            worker_variables=self._settings.worker_variables)  # fmt: skip
         self._take(training)
         stay = stay_of(training, ready.link.hello.pid)
         try:

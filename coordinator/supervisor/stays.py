@@ -7,6 +7,7 @@ match, or it is somebody else's process.
 
 import os
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,11 @@ class StayFiles:
 
     def _path(self, claim: str) -> Path:
         return self._directory / f"{claim}.json"
+
+
+def utc_now() -> str:
+    """The present time as it stands in records."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def boot_id() -> str:

@@ -7,7 +7,6 @@ tree. It must never report the tree gone while a process of it lives.
 import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from signal import SIGCONT
 from time import monotonic
@@ -36,6 +35,7 @@ from coordinator.core.wire import TrainCommand
 from coordinator.leases import Lease
 from coordinator.process import tree
 from coordinator.process.kernel import Kernel
+from coordinator.process.workers import signal_workers
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.shims import ShimLink
@@ -49,11 +49,6 @@ log = structlog.get_logger()
 STOPPED = ("T", "t")
 SHIM_KILL_SECONDS = 5.0
 """What a shim may take to kill its tree before we do it, the shim included."""
-
-
-def utc_now() -> str:
-    """The present time as it stands in records."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +75,7 @@ class Training:
         began: str,
         closing: Callable[[str], Coroutine[Any, Any, None]],
         kernel: Kernel,
+        worker_variables: frozenset[str] = frozenset(),
     ) -> None:
         self.slot = slot
         self.command = command
@@ -91,6 +87,8 @@ class Training:
         self._closing = closing
         """Called with the lease's token when the end has begun, so that claims wait for it."""
         self._kernel = kernel
+        self._worker_variables = worker_variables
+        """By these the processes that a launcher started are known; none: the main one is asked."""
         self.pid: int | None = None
         self.status: int | None = None
         self._started_at: float | None = None
@@ -149,7 +147,11 @@ class Training:
         if not self.preempted and not self.exited:
             self.preempted = True
             self._end_began()
-            self._tell(SendSignal(signum, once=True, preempt=True))
+            if self._worker_variables and self._group is not None and self.pid:
+                self._tell(SendSignal(0, preempt=True))
+                self._group.start_soon(self._ask_workers, self.pid, signum)
+            else:
+                self._tell(SendSignal(signum, once=True, preempt=True))
             if self.frozen:  # or it would never see the signal
                 self.send(SIGCONT, once=True)
         self.hurry(grace_seconds)
@@ -315,6 +317,17 @@ class Training:
                 log.warning("training_frozen", **self._facts(), pid=self.pid)
             else:
                 log.info("training_thawed", **self._facts(), pid=self.pid)
+
+    async def _ask_workers(self, launcher: int, signum: int) -> None:
+        """Signal what the launcher has started; before it has, there is nothing to save."""
+        pids = await anyio.to_thread.run_sync(
+            signal_workers, launcher, self._worker_variables, signum
+        )
+        for pid in pids:
+            log.info("signal_sent", **self._facts(), pid=pid, signal=signal_name(signum),
+                     origin="daemon")  # fmt: skip
+        if not pids:
+            self.send(signum, once=True)
 
     def _end_began(self) -> None:
         if self._group is not None:

@@ -14,7 +14,7 @@ from coordinator.supervisor.endings import view_of
 from coordinator.supervisor.history import History
 from coordinator.supervisor.pool import Pool
 from coordinator.supervisor.slot import Slot
-from coordinator.supervisor.training import utc_now
+from coordinator.supervisor.stays import utc_now
 
 
 @dataclass(frozen=True, slots=True)

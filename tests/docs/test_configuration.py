@@ -13,6 +13,7 @@ import pytest
 from coordinator.config import FLAGS, Config, load
 from coordinator.config.load import ALIASES, known_keys, variable
 from coordinator.config.state_dir import default_socket, default_state_dir
+from coordinator.core.presets import Preset, Target
 from coordinator.daemon.command import coordinatord
 from coordinator.daemon.state import StateDir, claim_state_dir
 from tests.docs.blocks import DOCS, table
@@ -94,6 +95,8 @@ def test_every_word_that_a_key_takes_is_named() -> None:
         "redis.on_lease_loss": ("continue", "strict"),
         "events.format": ("auto", "json", "console"),
         "rank_gate": ("node", "job", "off"),
+        "preemption.preset": tuple(Preset),
+        "preemption.target": tuple(Target),
         "preemption.on_risk": ("drain", "preempt", "ignore"),
     }
     for key, values in words.items():

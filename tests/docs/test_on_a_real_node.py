@@ -9,18 +9,14 @@ import re
 import shutil
 import signal
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coordinator.config import load
 from coordinator.core.model import CommandKind
-from coordinator.core.signals import signal_number
 from coordinator.process.tree import CLAIM_VARIABLE
 from coordinator.supervisor.slot import training_environment
 from tests.docs.blocks import DOCS, blocks, table
@@ -55,12 +51,6 @@ class Preempted:
         return str(run_id)
 
 
-def said(node: Node) -> str:
-    """All that the trainings have printed, in order."""
-    paths = sorted(node.state_dir.glob("logs/agent-*.log"), key=lambda p: int(p.stem[6:]))
-    return "".join(path.read_text() for path in paths)
-
-
 def the_only_run(emulator: Emulator) -> dict[str, Any]:
     (run,) = emulator.state()["runs"].values()
     return dict(run)
@@ -78,7 +68,9 @@ def preempted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preempted]:
     node = Node("a", emulator, directory / "n", emulator.create_sweep(config))
     try:
         node.start("--slots", "1", *LEAN)
-        wait_until("the training runs", lambda: "begins after step" in said(node), PATIENCE_SECONDS)
+        wait_until(
+            "the training runs", lambda: "begins after step" in node.said(), PATIENCE_SECONDS
+        )
         node.send(signal.SIGTERM)
         first, between = node.wait(PATIENCE_SECONDS), the_only_run(emulator)
         second = node.start("--slots", "1", "--until-done", *LEAN).wait(PATIENCE_SECONDS)
@@ -93,7 +85,7 @@ def test_the_script_is_preempted_and_goes_on_after_the_saved_step(preempted: Pre
     assert preempted.codes == (75, 0), preempted.node.tail()
     assert preempted.server_between["state"] == "preempted"
     assert preempted.server_at_end["state"] == "finished"
-    output = said(preempted.node)
+    output = preempted.node.said()
     begun = [int(step) for step in re.findall(r"begins after step (\d+)\.", output)]
     saved = [int(step) for step in re.findall(r"saved after step (\d+)\.", output)]
     assert 0 < saved[0] < STEPS
@@ -114,19 +106,6 @@ def test_every_variable_that_a_training_gets_is_in_the_table() -> None:
     added = {*changes, CLAIM_VARIABLE, "COORDINATOR_RUN_FENCE"}
     rows = table("training.md", "variable", "when", "value")
     assert {row[0].strip("`") for row in rows} == added
-
-
-@pytest.mark.parametrize("code", blocks("training.md", "toml").values())
-def test_the_signal_tables_load_and_name_every_notice(code: str, tmp_path: Path) -> None:
-    file = tmp_path / "coordinator.toml"
-    file.write_text(code)
-    mapped = load(file, {}).preemption.signals
-    assert mapped == tomllib.loads(code)["preemption"]["signals"]
-    assert set(mapped) == set(load(None, {}).preemption.signals)
-
-
-def test_the_sketch_exits_with_the_code_of_its_signal() -> None:
-    assert 128 + signal_number("SIGUSR2") == 140
 
 
 # --- docs/events.md -------------------------------------------------------------------------------

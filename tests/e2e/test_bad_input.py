@@ -164,3 +164,17 @@ def test_coordinatorctl_without_a_daemon_and_with_bad_words(
     assert node.ctl_raw("signal", "TERM", "all").returncode == 6
     node.ctl("stop")
     assert node.wait() == 0
+
+
+@pytest.mark.parametrize(("target", "warned"), [("preset", [40.0]), ("workers", [])])
+def test_a_grace_that_the_launcher_does_not_leave_is_said_at_start(
+    make_node: MakeNode, target: str, warned: list[float]
+) -> None:
+    node = make_node(
+        "emulator/tests/nosuch", "--set", "preemption.preset=torchrun",
+        "--set", "preemption.grace_seconds=40", "--set", f"preemption.target={target}",
+    ).start()  # fmt: skip
+    assert node.wait() == 2, node.tail()
+    said = node.events("grace_beyond_launcher")
+    assert [event["grace_seconds"] for event in said] == warned
+    assert {event["save_seconds"] for event in said} <= {30.0}

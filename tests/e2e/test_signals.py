@@ -1,6 +1,7 @@
 """Signals to the daemon reach each main training process once; the grace; then the whole tree."""
 
 import signal
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -87,11 +88,12 @@ def test_a_training_that_ignores_sigterm_is_gone_at_the_grace_with_its_grandchil
 def test_each_notice_is_mapped_and_sent_once(
     emulator: Emulator, make_node: MakeNode, incoming: str
 ) -> None:
-    mapping = '{"SIGINT": "SIGTERM", "SIGUSR1": "SIGUSR2", "SIGUSR2": "SIGUSR1"}'
+    """SIGINT as the preset says, the others as we say: that beats it."""
+    mapping = '{"SIGUSR1": "SIGUSR2", "SIGUSR2": "SIGUSR1"}'
     expected = {"SIGINT": signal.SIGTERM, "SIGUSR1": signal.SIGUSR2, "SIGUSR2": signal.SIGUSR1}
     node = busy_node(
-        emulator, make_node, "--set", f"preemption.signals={mapping}", on_term="save",
-        save_seconds=0.2,
+        emulator, make_node, "--set", "preemption.preset=torchrun",
+        "--set", f"preemption.signals={mapping}", on_term="save", save_seconds=0.2,
     )  # fmt: skip
 
     node.send(getattr(signal, incoming))
@@ -99,6 +101,28 @@ def test_each_notice_is_mapped_and_sent_once(
     assert node.wait() == 75, node.tail()
     assert list(signals_seen(node).values()) == [[expected[incoming]]] * 2
     assert len(node.records("saved")) == 2
+    assert not node.processes()
+
+
+def test_a_launcher_is_passed_over_where_the_preset_says_so(
+    emulator: Emulator, make_node: MakeNode
+) -> None:
+    """The shell dies of a signal and does not pass it on, as accelerate does."""
+    launcher = f'LOCAL_RANK=0 {sys.executable} "$0" "$@"; exit 1'
+    command = ["sh", "-c", launcher, "${program}", "${args}"]
+    config = sweep_config(1, command, seconds=300.0, on_term="save", save_seconds=0.2)
+    node = make_node(
+        emulator.create_sweep(config), "--slots", "1", "--redis-url", "embedded",
+        "--set", "preemption.preset=accelerate",
+    ).start()  # fmt: skip
+    wait_until("the run logs", lambda: node.records("init"), 120)
+
+    node.send(signal.SIGUSR1)
+
+    assert node.wait() == 75, node.tail()
+    assert list(signals_seen(node).values()) == [[signal.SIGTERM]]
+    assert [view["outcome"] for view in node.history()] == ["preempted"]
+    assert [event["pid"] for event in node.events("signal_sent")] == list(signals_seen(node))
     assert not node.processes()
 
 

@@ -3,7 +3,8 @@
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,14 +67,15 @@ async def connected(shims: Shims, hello: bytes = HELLO) -> tuple[ShimLink, ShimS
     return links[0], ShimSide(stream)
 
 
-def training(tmp_path: Path) -> Training:
+def training(tmp_path: Path, *worker_variables: str) -> Training:
     async def closing(_token: str) -> None:
         """Nobody waits for the lease here."""
 
     command = TrainCommand(CommandKind.RUN, "r", "train.py", {}, {})
     lease = Lease("r", CommandKind.RUN, "token", 1, 0)
     return Training(0, command, lease, Agent(1, "t", tmp_path / "out"), claim="no-such-claim",
-                    began="", closing=closing, kernel=Kernel())  # fmt: skip
+                    began="", closing=closing, kernel=Kernel(),
+                    worker_variables=frozenset(worker_variables))  # fmt: skip
 
 
 async def test_a_notice_before_the_word_to_start_is_sent_after_it(tmp_path: Path) -> None:
@@ -183,6 +185,65 @@ async def test_an_end_that_a_killed_shim_could_only_write_down_is_known(tmp_path
         await within(lambda: bool(ended))
 
     assert judge(ended[0].ending(None)) == (Outcome.FAILED, "its own exit code")
+
+
+async def test_workers_are_asked_and_not_their_launcher(tmp_path: Path) -> None:
+    async with launched(tmp_path, "LOCAL_RANK=0 sleep 600; exec sleep 601") as (it, subject, shim):
+        subject.preempt(signal.SIGTERM, 60.0)
+
+        await until("the worker has died of it", lambda: command_line(it.pid) == "sleep 601")
+        subject.send(signal.SIGUSR1, once=False)
+        assert await shim.hear() == SendSignal(0, preempt=True), "it only takes note"
+        assert await shim.hear() == SendSignal(signal.SIGUSR1, once=False)
+
+
+async def test_a_launcher_that_has_no_worker_yet_is_asked_itself(tmp_path: Path) -> None:
+    async with launched(tmp_path, "sleep 600; exec sleep 601") as (_it, subject, shim):
+        subject.preempt(signal.SIGTERM, 60.0)
+
+        assert await shim.hear() == SendSignal(0, preempt=True)
+        assert await shim.hear() == SendSignal(signal.SIGTERM, once=True)
+
+
+@asynccontextmanager
+async def launched(
+    folder: Path, script: str
+) -> AsyncIterator[tuple["subprocess.Popen[bytes]", Training, ShimSide]]:  # noqa: TID251
+    """A training of which the shell script is the launcher, with its first child running."""
+    shims = Shims(folder / "s.sock")
+    subject = training(folder, "LOCAL_RANK")
+    it = subprocess.Popen(["sh", "-c", script], start_new_session=True)  # noqa: TID251, ASYNC220
+    async with anyio.create_task_group() as group:
+        await group.start(shims.run)
+        link, shim = await connected(shims)
+        group.start_soon(subject.run, link, Order({}, 1.0, folder / "exit"))
+        assert isinstance(await shim.hear(), Go)
+        await shim.say(b'{"say":"started","pid":%d}' % it.pid)
+        await within(lambda: subject.pid is not None)
+        await until("its child runs", lambda: "sleep 600" in map(command_line, children(it.pid)))
+        try:
+            yield it, subject, shim
+        finally:
+            os.killpg(it.pid, signal.SIGKILL)
+            it.wait()
+        await shim.say(b'{"say":"tree_gone","killed":0}')
+        await within(lambda: subject._gone)
+        await shim.close()
+        group.cancel_scope.cancel()
+
+
+async def until(what: str, true: Callable[[], bool]) -> None:
+    await anyio.to_thread.run_sync(wait_until, what, true, 20)
+
+
+def children(pid: int) -> list[int]:
+    return [seen.pid for seen in tree.processes() if seen.parent == pid]
+
+
+def command_line(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+    return ""
 
 
 async def test_a_frozen_training_is_woken_for_its_notice(tmp_path: Path) -> None:

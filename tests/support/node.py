@@ -149,6 +149,11 @@ class Node:
             return [record for record in records if what in {None, record["what"]}]
         return []
 
+    def said(self) -> str:
+        """All that the trainings of this node have printed, in order."""
+        paths = sorted(self.state_dir.glob("logs/agent-*.log"), key=lambda p: int(p.stem[6:]))
+        return "".join(path.read_text() for path in paths)
+
     def processes(self) -> dict[int, str]:
         """Living processes that this node started, with their command lines."""
         return marked(self.mark, self.state_dir)
