@@ -23,7 +23,8 @@ class Pipeline:
         return self.telemetry.tail(100_000)
 
     def console_events(self) -> list[dict[str, Any]]:
-        self.telemetry.tail(0)  # everything before has been written once this returns
+        for _ in range(2):  # everything before has been written then, and what that made it say
+            self.telemetry.tail(0)
         return [msgspec.json.decode(line) for line in self.console.getvalue().splitlines()]
 
 
