@@ -65,9 +65,10 @@ while not received and (gate.exists() or rows < 3):
     time.sleep(0.05)
 code = 3 if options.n == options.fails else 0
 if received:
-    run.mark_preempting()
+    if not code:  # W&B would queue a marked run again for ever, if it fails each time
+        run.mark_preempting()
     hold("saving")
-    code = 143
+    code = code or 143
 run.finish(exit_code=code)
 hold("finishing")
 if (gate := records.with_name("hold-exiting")).exists():  # a process that outlives its main one
