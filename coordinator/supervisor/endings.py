@@ -45,6 +45,9 @@ MOVE_SECONDS = 1.5
 """A run that was handed out again gets its next lease by then. Only who ended by itself can have
 told the server of it; a process that a signal ended waits for nobody."""
 MOVE_LOOK_SECONDS = 0.1
+INIT_TAKES = 1.0
+"""Seconds from the start of a training to `wandb.init`, at the least. Who ends sooner has told the
+server nothing, and a bad machine must not have its breaker wait for that."""
 
 REQUEUED = frozenset({Outcome.PREEMPTED, *RESCUED_BY_DEFAULT})
 
@@ -126,7 +129,9 @@ class Endings:
             asked, server_state = await self._ask(training.run_id)
         ending = training.ending(server_state)
         if ending.may_have_moved_on:
-            patience = MOVE_SECONDS if ending.exit_code is not None else 0.0
+            lived = training.lived_seconds
+            could_tell = ending.exit_code is not None and (lived is None or lived >= INIT_TAKES)
+            patience = MOVE_SECONDS if could_tell else 0.0
             ending = replace(ending, moved_on=await self._moved_on(training, patience))
         outcome, cause = judge(ending)
         life = Life(outcome, training.lived_seconds, asked, server_state, training.ordered)
