@@ -127,7 +127,7 @@ def test_while_w_and_b_refuses_the_key_nothing_is_claimed_and_nobody_is_to_blame
 def test_a_run_that_fails_each_time_it_is_resumed_is_quarantined_until_it_is_pardoned(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
-    sweep = emulator.create_sweep(sweep_config(1, seconds=0.2, mark=1, exit=3))
+    sweep = emulator.create_sweep(sweep_config(1, seconds=1.5, mark=1, exit=3))
     rules = breaker(run_failures=2, early_seconds=60)
     node = make_node(sweep, "--slots", "1", *rules, *SOON).start()
     wait_until("it is quarantined", lambda: node.events("run_quarantined"), 200)
