@@ -160,7 +160,7 @@ class _Daemon:
         socket_path = Path(self.config.control.socket or self.state.root / CONTROL_SOCKET)
         sweep = SweepCommands(parts.pool, setup.sweep_command(),
                               graceful=self.config.preemption.graceful_cancel)  # fmt: skip
-        commands = Commands(parts.pool, parts.views, sweep)
+        commands = Commands(parts.pool, parts.views, sweep, parts.wanted)
         await group.start(
             control.serve, socket_path, commands.handle, self.telemetry,
             Outputs(parts.pool).read, self.config.control.group or None,
@@ -178,6 +178,7 @@ class _Daemon:
         for command in parts.claims.take_undelivered():
             await parts.rescues.hand_over(command)
         parts.undelivered.leave()
+        await parts.wanted.remove()
 
 
 class InternalError(CoordinatorError):

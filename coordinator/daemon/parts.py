@@ -36,6 +36,7 @@ from coordinator.supervisor.sweep import SweepWatch
 from coordinator.supervisor.training import Training
 from coordinator.supervisor.undelivered import Undelivered, train_command
 from coordinator.supervisor.views import Views
+from coordinator.supervisor.wanted import Wanted, WantedFile
 
 log = structlog.get_logger()
 
@@ -55,9 +56,11 @@ class LeftBehind:
     """Those of `undelivered` which nothing else tells of."""
     cgroup: Path | None
     """Delegated to us; earlier daemons may have made groups in it."""
+    wanted: Wanted
+    wanted_file: WantedFile
 
 
-async def read_left_behind(state: StateDir, files: StayFiles) -> LeftBehind:
+async def read_left_behind(state: StateDir, files: StayFiles, slots: int) -> LeftBehind:
     """Read it all; old output files are deleted on the way."""
     history = History(state.history)
     await anyio.to_thread.run_sync(history.load)
@@ -71,7 +74,9 @@ async def read_left_behind(state: StateDir, files: StayFiles) -> LeftBehind:
     commands = [c for c in await undelivered.load() if c.run_id not in known]
     await undelivered.settle(*known)
     cgroup = await anyio.to_thread.run_sync(delegated_group)
-    return LeftBehind(history, stays, claimed, undelivered, commands, cgroup)
+    wanted_file = WantedFile(state.wanted)
+    wanted = await wanted_file.load(slots)
+    return LeftBehind(history, stays, claimed, undelivered, commands, cgroup, wanted, wanted_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +94,13 @@ class Parts:
     shims: Shims
     gateway: Gateway
     views: Views
+    wanted: WantedFile
 
 
 async def build(setup: Setup) -> Parts:
     """Read what is on disk and build everything; raises CoordinatorError for a bad Redis URL."""
     files = StayFiles(setup.state.stays, setup.state.exits)
-    left = await read_left_behind(setup.state, files)
+    left = await read_left_behind(setup.state, files, setup.findings.slots)
     pools: list[Pool] = []
     leases = _leases(setup, lambda: [training for pool in pools for training in pool.trainings])
     leases.adopt([stay.token for stay in left.stays],
@@ -146,12 +152,13 @@ def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -
         sweep=sweep,
         endings=endings,
         rescues=rescues,
+        wanted=left.wanted,
     )
     if setup.config.preemption.graceful_cancel:
         agents.withhold = lambda run_id: _end_gracefully(pool, run_id)
     views = Views(setup.names(), pool, left.history)
     return Parts(pool, leases, sweep, agents, claims, rescues, endings, left.undelivered, shims,
-                 gateway, views)  # fmt: skip
+                 gateway, views, left.wanted_file)  # fmt: skip
 
 
 def _unknown(agents: Agents, sweep: SweepWatch, agent: Agent) -> None:

@@ -62,6 +62,11 @@ class StateDir:
         """Commands that were fetched and not started."""
         return self.root / "undelivered.json"
 
+    @property
+    def wanted(self) -> Path:
+        """What people asked of the node."""
+        return self.root / "wanted.json"
+
 
 def claim_state_dir(root: Path) -> tuple[StateDir, int]:
     """Make and lock the directory; the lock lives as long as the returned descriptor.

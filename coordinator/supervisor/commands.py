@@ -39,6 +39,7 @@ from coordinator.supervisor.pool import Pool
 from coordinator.supervisor.sweep_commands import SweepCommands
 from coordinator.supervisor.training import Training
 from coordinator.supervisor.views import Views
+from coordinator.supervisor.wanted import WantedFile
 
 MOST_SLOTS = 1024
 _SCALE = re.compile(r"[+-]?\d{1,5}")
@@ -47,14 +48,22 @@ _SCALE = re.compile(r"[+-]?\d{1,5}")
 class Commands:
     """See the module."""
 
-    def __init__(self, pool: Pool, views: Views, sweep: SweepCommands) -> None:
+    def __init__(self, pool: Pool, views: Views, sweep: SweepCommands, wanted: WantedFile) -> None:
         self._pool = pool
         self._views = views
         self._sweep = sweep
+        self._wanted = wanted
         self._leases = LeaseCommands(pool.services.leases)
 
-    async def handle(self, request: RequestUnion) -> Answer:  # noqa: PLR0911 - one case a request
+    async def handle(self, request: RequestUnion) -> Answer:
         """The answer to one request; never raises for what a user may type."""
+        before = self._pool.wanted
+        answer = await self._answer(request)
+        if self._pool.wanted != before and self._pool.state is not NodeState.STOPPING:
+            await self._wanted.put(self._pool.wanted)
+        return answer
+
+    async def _answer(self, request: RequestUnion) -> Answer:  # noqa: PLR0911 - one case a request
         match request:
             case GetStatus() | GetRuns():
                 return self._show(request)

@@ -37,6 +37,7 @@ from coordinator.supervisor.slot import Services, Slot, SlotSettings
 from coordinator.supervisor.stays import Stay
 from coordinator.supervisor.sweep import SweepWatch
 from coordinator.supervisor.training import Training
+from coordinator.supervisor.wanted import Wanted
 
 log = structlog.get_logger()
 
@@ -72,6 +73,7 @@ class Pool:
         sweep: SweepWatch,
         endings: Endings,
         rescues: Rescues,
+        wanted: Wanted,
     ) -> None:
         self.settings = settings
         self.services = services
@@ -82,9 +84,8 @@ class Pool:
             sweep, rescues, lambda: self._quiet, lambda: bool(services.claims.undelivered)
         )
         self._idle_since = monotonic()
-        self.desired_slots = settings.slots
-        self.paused = False
-        self.draining = False
+        self.desired_slots = wanted.slots
+        self.paused, self.draining = wanted.paused, wanted.draining
         self.exit_code: int | None = None
         """Set once the daemon is to end: what it exits with when all slots are idle."""
         self.slots: dict[int, Slot] = {}
@@ -139,6 +140,12 @@ class Pool:
     @property
     def _leaving(self) -> bool:
         return self.draining or self.exit_code is not None
+
+    @property
+    def wanted(self) -> Wanted:
+        """What a successor should want."""
+        return Wanted(configured_slots=self.settings.slots, slots=self.desired_slots,
+                      paused=self.paused, draining=self.draining)  # fmt: skip
 
     # --- what is asked ------------------------------------------------------------------------
     def scale(self, slots: int, down: DownMode) -> None:

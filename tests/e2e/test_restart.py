@@ -10,12 +10,16 @@ from tests.support.node import Node, overlaps, sweep_config
 MakeNode = Callable[..., Node]
 
 
-def killed_node(emulator: Emulator, make_node: MakeNode, count: int) -> Node:
+def killed_node(
+    emulator: Emulator, make_node: MakeNode, count: int, *, paused: bool = False
+) -> Node:
     """A node whose daemon was SIGKILLed while its slots train."""
     sweep = emulator.create_sweep(sweep_config(count, seconds=600.0, on_term="save"))
     node = make_node(sweep, "--slots", "2", "--until-done").start()
     node.wait_running(2)
     wait_until("both runs log", lambda: len(node.records("init")) >= 2)
+    if paused:
+        node.ctl("pause")
     node.send(signal.SIGKILL)
     node.wait()
     return node
@@ -24,7 +28,7 @@ def killed_node(emulator: Emulator, make_node: MakeNode, count: int) -> Node:
 def test_a_restarted_daemon_adopts_living_trainings(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
-    node = killed_node(emulator, make_node, 3)
+    node = killed_node(emulator, make_node, 3, paused=True)
     begun = {record["pid"] for record in node.records("begin")}
     assert begun <= set(node.processes()), "the trainings live without their daemon"
     wait_until("agents die with the daemon", lambda: not any(
@@ -33,6 +37,8 @@ def test_a_restarted_daemon_adopts_living_trainings(
     node.start()
     slots = node.wait_running(2)
     assert {slot["pid"] for slot in slots} == begun
+    assert node.status()["state"] == "paused", "what people asked for holds for the successor"
+    node.ctl("resume")
     node.release()
 
     assert node.wait() == 0, node.tail()

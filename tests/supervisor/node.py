@@ -39,6 +39,7 @@ from coordinator.supervisor.sweep_commands import SweepCommands
 from coordinator.supervisor.training import Order, Training
 from coordinator.supervisor.undelivered import Undelivered
 from coordinator.supervisor.views import Names, Views
+from coordinator.supervisor.wanted import Wanted, WantedFile
 from coordinator.wandb_account import Account, AgentCommand, Login
 from coordinator.wandb_account.sweep_command import SweepCommand
 from tests.supervisor.stage import SECONDS, SWEEP, command, guards
@@ -142,14 +143,20 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
         services = Services(agents, claims, shims, leases, changed, guarded, endings.begin,
                             Kernel())  # fmt: skip
         pool = Pool(settings=settings, slot_settings=slot_settings, services=services,
-                    sweep=sweep, endings=endings, rescues=rescues)  # fmt: skip
+                    sweep=sweep, endings=endings, rescues=rescues,
+                    wanted=Wanted(configured_slots=slots, slots=slots))  # fmt: skip
         names = Names("a", str(SWEEP), "off", embedded=False, upstream=NOBODY, gpus=(),
                       gpus_per_slot=1)  # fmt: skip
         views = Views(names, pool, History(folder / "runs.jsonl"))
         await group.start(shims.run)
         found = Node(
             pool,
-            Commands(pool, views, SweepCommands(pool, command, graceful=False)),
+            Commands(
+                pool,
+                views,
+                SweepCommands(pool, command, graceful=False),
+                WantedFile(folder / "wanted.json"),
+            ),
             slot_settings,
             folder,
             group,

@@ -14,6 +14,7 @@ from coordinator.leases import Claim
 from coordinator.supervisor.history import KEPT, History
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.undelivered import Undelivered, train_command
+from coordinator.supervisor.wanted import Wanted, WantedFile
 from tests.supervisor.stage import SECONDS, command
 from tests.support.disks import free_bytes, small_disk
 
@@ -201,3 +202,28 @@ async def test_a_bump_wakes_everybody_who_waits_and_nobody_who_comes_later() -> 
             level.bump()
             level.bump()
     assert woken == 4
+
+
+# --- what people asked for ------------------------------------------------------------------------
+async def test_what_was_asked_outlives_a_killed_daemon_until_one_ends_by_itself(
+    tmp_path: Path,
+) -> None:
+    file = WantedFile(tmp_path / "wanted.json")
+    asked = Wanted(configured_slots=2, slots=8, paused=True)
+    await file.put(asked)
+    assert await file.load(2) == asked
+    await file.remove()
+    assert await file.load(2) == Wanted(configured_slots=2, slots=2)
+
+
+async def test_a_changed_configuration_beats_an_older_scale_but_no_pause(tmp_path: Path) -> None:
+    file = WantedFile(tmp_path / "wanted.json")
+    await file.put(Wanted(configured_slots=2, slots=8, paused=True))
+    assert await file.load(4) == Wanted(configured_slots=4, slots=4, paused=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"slots": "x"}'])
+async def test_a_damaged_file_leaves_the_configuration(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "wanted.json").write_bytes(content)
+    found = await WantedFile(tmp_path / "wanted.json").load(3)
+    assert found == Wanted(configured_slots=3, slots=3)
