@@ -64,7 +64,12 @@ def status_command(context: click.Context, settings: Settings) -> None:
         context.exit(ExitCode.DEGRADED)
 
 
-@click.command("runs", context_settings=CONTEXT, epilog=examples("runs", "runs --limit 0 --json"))
+@click.command(
+    "runs",
+    context_settings=CONTEXT,
+    epilog=examples("runs", "runs --limit 0 --json", "runs r1a2b3c4"),
+)
+@click.argument("run_id", required=False)
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
@@ -74,9 +79,12 @@ def status_command(context: click.Context, settings: Settings) -> None:
 )
 @shared
 @pass_settings
-def runs_command(settings: Settings, limit: int) -> None:
-    """List the runs that this node had, newest first; one line for each stay in a slot."""
-    data = _data(settings, GetRuns(limit=limit))
+def runs_command(settings: Settings, limit: int, run_id: str | None) -> None:
+    """List the runs that this node had, newest first; one line for each stay in a slot.
+
+    With RUN_ID: the stays of that run, on all nodes that share the Redis.
+    """
+    data = _data(settings, GetRuns(limit=limit, run_id=run_id))
     if settings.as_json:
         _print_json(data)
         return

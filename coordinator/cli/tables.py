@@ -63,7 +63,7 @@ def print_status(status: StatusView, now: datetime) -> None:
 
 def print_runs(runs: Sequence[RunView], now: datetime) -> None:
     """One line for each stay."""
-    table = _table(["run", "slot", "kind", "outcome", "exit", "started", "took"])
+    table = _table(["run", "node", "slot", "kind", "outcome", "exit", "started", "took"])
     for run in runs:
         word = run.outcome.value if run.outcome else "running"
         style = "" if run.outcome is None else "red"
@@ -71,6 +71,7 @@ def print_runs(runs: Sequence[RunView], now: datetime) -> None:
         ended = run.signal or ("" if run.exit_code is None else str(run.exit_code))
         table.add_row(
             _cell(run.run_id),
+            _cell(run.node),
             _cell(run.slot),
             _cell(run.kind.value),
             Text(word, style, overflow="fold"),

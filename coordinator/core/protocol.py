@@ -77,6 +77,8 @@ class GetRuns(Request, frozen=True, tag="runs"):
     """Answered with a list of `RunView`, newest first; `limit` 0 means all that are known."""
 
     limit: int = 50
+    run_id: str | None = None
+    """Only the stays of this run, but those on all nodes."""
 
 
 class GetLeases(Request, frozen=True, tag="leases"):

@@ -33,6 +33,7 @@ NAMES: Final = (
     "breaker",
     "pace",
     "strike",
+    "stays",
 )
 
 

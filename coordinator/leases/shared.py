@@ -1,7 +1,8 @@
-"""What the nodes of a sweep know together besides leases: its breaker, its pace, quarantined runs.
+"""What the nodes of a sweep know together besides leases: its breaker, its pace, quarantined runs,
+and what each run has been through.
 
-Owns the calls of `breaker.lua`, `pace.lua` and `strike.lua`. It must never decide: the rules are in
-`core.breaker`.
+Owns the calls of `breaker.lua`, `pace.lua`, `strike.lua` and `stays.lua`. It must never decide: the
+rules are in `core.breaker`.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from coordinator.leases.store import REGISTRY_SECONDS, TROUBLE
 if TYPE_CHECKING:
     from coordinator.leases.connection import Client
 
+STAYS_KEPT: Final = 50
 _KEEP: Final = 86_400_000
 _decode = msgspec.json.Decoder(Breaker)
 
@@ -78,6 +80,19 @@ class Shared:
     async def pardon(self, run_id: str) -> bool:
         """Let a quarantined run be trained again; False when it was not quarantined."""
         return (await self._strike(run_id, "pardon", 0, ""))[1]
+
+    async def add_stay(self, run_id: str, stay: str) -> None:
+        """A stay of a run has ended; one line, for `stays` on any node."""
+        await self._stays(run_id, stay)
+
+    async def stays(self, run_id: str) -> list[str]:
+        """The last stays of a run that have ended, on all nodes, oldest first."""
+        return await self._stays(run_id, "")
+
+    async def _stays(self, run_id: str, stay: str) -> list[str]:
+        keys = [self._keys.run(run_id), self._keys.epoch]
+        args: list[str | int] = [stay, STAYS_KEPT, round(REGISTRY_SECONDS * 1000)]
+        return str((await self._run("stays", keys, args))[2]).splitlines()
 
     async def _strike(self, run_id: str, what: str, most: int, why: str) -> tuple[int, bool]:
         keys = [self._keys.run(run_id), self._keys.rescue, self._keys.epoch]

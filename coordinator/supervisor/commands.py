@@ -66,7 +66,7 @@ class Commands:
     async def _answer(self, request: RequestUnion) -> Answer:  # noqa: PLR0911 - one case a request
         match request:
             case GetStatus() | GetRuns():
-                return self._show(request)
+                return await self._show(request)
             case GetLeases() | GetLease() | ReleaseLease() | StealLease() | GetNodes():
                 return await self._leases.handle(request)
             case ChangeSweep():
@@ -82,10 +82,15 @@ class Commands:
             case _:
                 assert_never(request)
 
-    def _show(self, request: GetStatus | GetRuns) -> Answer:
+    async def _show(self, request: GetStatus | GetRuns) -> Answer:
         if isinstance(request, GetStatus):
             return Done(data=self._views.status())
-        return Done(data=self._views.runs(request.limit))
+        if request.run_id is None:
+            return Done(data=self._views.runs(request.limit))
+        try:
+            return Done(data=await self._views.stays(request.run_id, request.limit))
+        except CoordinatorError as error:
+            return Failed(str(error))
 
     async def _resume(self) -> Answer:
         """After a pause, or after a breaker: both ask for claims again."""

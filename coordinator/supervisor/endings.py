@@ -160,6 +160,11 @@ class Endings:
             server_state=ending.server_state,
         )
         await self._history.add(view)
+        if (shared := self._leases.shared) is not None:
+            try:
+                await shared.add_stay(view.run_id, msgspec.json.encode(view).decode())
+            except CoordinatorError as error:  # this node knows it all the same
+                log.debug("stay_not_shared", run_id=view.run_id, problem=str(error))
 
     async def _excused(self, training: Training, life: Life) -> bool:
         """Whether it failed for want of room, of a key or of W&B: nobody here is to blame then."""

@@ -6,6 +6,8 @@ Owns the translation from the pool to `core.protocol`. Changes nothing.
 import os
 from dataclasses import dataclass
 
+import msgspec
+
 from coordinator import __version__
 from coordinator.core.protocol import RedisView, RunView, SlotView, StatusView, UpstreamView
 from coordinator.gpu import assign
@@ -74,6 +76,15 @@ class Views:
         living = [view_of(training, self._names.node) for training in self._pool.trainings]
         return self._history.newest(living, limit)
 
+    async def stays(self, run_id: str, limit: int) -> list[RunView]:
+        """Stays of one run on all nodes, newest first. Raises PeerError when Redis is silent."""
+        shared = self._pool.services.leases.shared
+        lines = [] if shared is None else await shared.stays(run_id)
+        found = {(view.node, view.started): view for view in map(_stay, lines) if view}
+        found |= {(v.node, v.started): v for v in self.runs(0) if v.run_id == run_id}
+        views = sorted(found.values(), key=lambda view: view.started, reverse=True)
+        return views[:limit] if limit else views
+
     def _slot(self, slot: Slot) -> SlotView:
         names, training = self._names, slot.training
         return SlotView(
@@ -124,3 +135,11 @@ class Views:
             reasons.append(f"agents: {trouble}")
         reasons += self._pool.services.guards.reasons()
         return reasons
+
+
+def _stay(line: str) -> RunView | None:
+    """A stay as a node has told of it; None for one of a version that we do not know."""
+    try:
+        return msgspec.json.decode(line, type=RunView)
+    except msgspec.DecodeError:
+        return None

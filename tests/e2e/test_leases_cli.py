@@ -78,6 +78,8 @@ def test_what_one_node_holds_is_seen_and_stolen_from_the_other(
     assert a.process.poll() is None, "the daemon itself goes on"
     shown = b.ctl("leases", "show", run)
     assert (shown["state"], shown["attempts"]) == ("released", 1)
+    assert b.runs() == []
+    assert b.ctl("runs", run) == views, "what it has been through is known on every node"
     assert (shown["last_outcome"], shown["last_outcome_node"]) == ("preempted", "a")
     assert shown["outcomes"] == {"preempted": 1}
 

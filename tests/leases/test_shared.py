@@ -10,6 +10,7 @@ from coordinator.core.breaker import Breaker, BreakerState
 from coordinator.core.lease import Dropped, DropReason, Lease
 from coordinator.core.model import Outcome, SweepPath
 from coordinator.leases import LeaseKeeper, OfferStatus
+from coordinator.leases.shared import STAYS_KEPT
 from tests.leases.nodes import FAST, claim, node
 from tests.support.redis import RedisServer
 
@@ -53,6 +54,23 @@ async def test_all_nodes_together_keep_to_one_pace(keepers: list[LeaseKeeper]) -
     waits = [await node.pace(0.5, 3) for node in (a, b, a, b, a)]
     assert waits[:3] == [0.0, 0.0, 0.0]
     assert all(1.0 < wait <= 2.0 for wait in waits[3:])
+
+
+async def test_what_a_run_has_been_through_is_known_on_every_node(
+    keepers: list[LeaseKeeper],
+) -> None:
+    a, b = (keeper.shared for keeper in keepers)
+    assert await a.stays("r1") == []
+    await a.add_stay("r1", '{"n": 0}')
+    for number in range(STAYS_KEPT):
+        await b.add_stay("r1", f'{{"n": {number}}}')
+    await a.add_stay("r1", '{"n": 1}')  # sent twice, for its answer was lost
+    await b.add_stay("r1", '{"n": "last"}')
+
+    lines = await a.stays("r1")
+    assert len(lines) == STAYS_KEPT
+    assert (lines[0], lines[-1]) == ('{"n": 1}', '{"n": "last"}')
+    assert await a.stays("r2") == []
 
 
 async def train(keeper: LeaseKeeper, outcome: Outcome) -> None:
