@@ -7,11 +7,24 @@ delegated group with the extended attribute `user.delegate` (CGROUP_DELEGATION.m
 """
 
 import os
+import re
 import signal
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from io import FileIO
 
 PROC = Path("/proc")
+FIRST_PID_NAMESPACE = 0xEFFFFFFC
+"""PROC_PID_INIT_INO of proc_ns.h."""
+LOG_SECONDS = 60.0
+LOG_RECORD_BYTES = 8192
+"""The longest record: CONSOLE_EXT_LOG_MAX of printk."""
+_KILLED = re.compile(rb"[Kk]ill(?:ed)? process (\d+)")
+"""Source: __oom_kill_process in mm/oom_kill.c; "Kill process" until Linux 5.2."""
 
 
 class Kernel:
@@ -55,16 +68,20 @@ class Kernel:
             with suppress(OSError):
                 self._group(self.root, claim).rmdir()
 
-    def out_of_memory(self, claim: str, signum: int | None) -> bool:
+    def out_of_memory(self, claim: str, signum: int | None, pid: int) -> bool:
         """True when the kernel took a process of this training to get memory back.
 
-        Exact where the control group counts (memory controller). Else the count of the whole node
-        must have grown within the last two samples, and the main process have died by SIGKILL.
+        Exact where the control group counts (memory controller). Else the main process `pid` must
+        have died by SIGKILL, and the count of the whole node have grown within the last two
+        samples; where we may read the kernel's log, that must name it.
         """
         exact = self._group_oom_kills(claim)
         if exact is not None:
             return exact > 0
-        return signum == signal.SIGKILL and self._node_oom_kills() > self._before
+        if signum != signal.SIGKILL or self._node_oom_kills() <= self._before:
+            return False
+        victims = oom_victims(self._proc)
+        return victims is None or pid in victims
 
     def sample(self) -> None:
         """Note the node's count; called every few seconds, so that old kills prove nothing."""
@@ -85,6 +102,37 @@ class Kernel:
     @staticmethod
     def _group(root: Path, claim: str) -> Path:
         return root / f"run-{claim}"
+
+
+def oom_victims(proc: Path = PROC, log: Path = Path("/dev/kmsg")) -> set[int] | None:
+    """The processes that the kernel's log names as killed for their memory in the last minute.
+
+    None when we may not read it, or when its numbers are not ours: a container has its own.
+    """
+    since = monotonic() - LOG_SECONDS
+    try:
+        if (proc / "self/ns/pid").stat().st_ino != FIRST_PID_NAMESPACE:
+            return None
+        handle = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    found = set()
+    with os.fdopen(handle, "rb", buffering=0) as records:
+        while (record := _record(records)) is not None:
+            about, _, words = record.partition(b";")
+            if (named := _KILLED.search(words)) and int(about.split(b",")[2]) / 1e6 > since:
+                found.add(int(named[1]))
+    return found
+
+
+def _record(records: "FileIO") -> bytes | None:
+    """The next record; "" for one that was overwritten while we read, None after the last one."""
+    try:
+        return records.read(LOG_RECORD_BYTES)
+    except BrokenPipeError:
+        return b""
+    except OSError:
+        return None
 
 
 def _counter(file: Path, name: str) -> int | None:

@@ -304,7 +304,7 @@ class Training:
         """Ask the kernel at once: its count of the whole node proves something only for moments."""
         signum = self.ending(None).signal
         find = self._kernel.out_of_memory
-        self.oom = await anyio.to_thread.run_sync(find, self.claim, signum)
+        self.oom = await anyio.to_thread.run_sync(find, self.claim, signum, self.pid or 0)
 
     async def look(self) -> None:
         """Notice that the main process was stopped, or goes on."""

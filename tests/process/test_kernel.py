@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from coordinator.process import tree
-from coordinator.process.kernel import Kernel, delegated_group
+from coordinator.process.kernel import Kernel, delegated_group, oom_victims
 from tests.support.cgroups import frozen_file_system, memory_group, unified_mount
 from tests.support.emulator import wait_until
 
@@ -107,22 +107,42 @@ def test_a_group_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
     assert Kernel(tmp_path / "gone").enclose("c1") == ""
 
 
-def test_a_real_oom_kill_is_known_for_a_moment_and_only_for_sigkill() -> None:
+def test_a_real_oom_kill_is_known_for_a_moment_and_only_for_its_victim() -> None:
     kernel = Kernel()
     kernel.sample()
-    assert not kernel.out_of_memory("c1", signal.SIGKILL)
     with memory_group(64 << 20) as group:
         gobbler = in_group(group, GOBBLE)
         gobbler.communicate(timeout=SECONDS)
     assert gobbler.returncode == -signal.SIGKILL
+    pid = gobbler.pid
 
-    assert kernel.out_of_memory("c1", signal.SIGKILL)
-    assert not kernel.out_of_memory("c1", signal.SIGSEGV)
-    assert not kernel.out_of_memory("c1", None)
+    assert kernel.out_of_memory("c1", signal.SIGKILL, pid)
+    assert not kernel.out_of_memory("c1", signal.SIGSEGV, pid)
+    assert not kernel.out_of_memory("c1", None, pid)
+    if oom_victims() is not None:
+        assert not kernel.out_of_memory("c1", signal.SIGKILL, os.getpid()), "somebody else's end"
+
+
+def test_without_the_kernels_log_its_count_tells_for_a_moment(tmp_path: Path) -> None:
+    count = tmp_path / "vmstat"
+    count.write_text("pgfault 5\noom_kill 3\n")
+    kernel = Kernel(proc=tmp_path)
     kernel.sample()
-    assert kernel.out_of_memory("c1", signal.SIGKILL)
+    assert not kernel.out_of_memory("c1", signal.SIGKILL, 1)
+    count.write_text("pgfault 6\noom_kill 4\n")
+    assert kernel.out_of_memory("c1", signal.SIGKILL, 1)
+    assert not kernel.out_of_memory("c1", signal.SIGSEGV, 1)
     kernel.sample()
-    assert not kernel.out_of_memory("c1", signal.SIGKILL), "it proves nothing any more"
+    assert kernel.out_of_memory("c1", signal.SIGKILL, 1)
+    kernel.sample()
+    assert not kernel.out_of_memory("c1", signal.SIGKILL, 1), "it proves nothing any more"
+
+
+def test_a_log_that_may_not_be_read_or_is_another_namespaces_tells_nothing(tmp_path: Path) -> None:
+    assert oom_victims(log=tmp_path / "absent") is None
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").touch()
+    assert oom_victims(tmp_path) is None
 
 
 def test_the_count_of_the_trainings_own_group_is_exact(tmp_path: Path) -> None:
@@ -131,9 +151,11 @@ def test_the_count_of_the_trainings_own_group_is_exact(tmp_path: Path) -> None:
     group.mkdir()
     events = group / "memory.events"
     events.write_text("low 0\nhigh 0\nmax 31\noom 1\noom_kill 0\noom_group_kill 0\n")
-    assert not Kernel(tmp_path).out_of_memory("c1", signal.SIGKILL)
+    assert not Kernel(tmp_path).out_of_memory("c1", signal.SIGKILL, 1)
     events.write_text("low 0\nhigh 0\nmax 31\noom 1\noom_kill 1\noom_group_kill 0\n")
-    assert Kernel(tmp_path).out_of_memory("c1", None), "a worker's end can be the main one's exit 1"
+    assert Kernel(tmp_path).out_of_memory("c1", None, 1), (
+        "a worker's end can be the main one's exit 1"
+    )
 
 
 @pytest.mark.anyio
