@@ -114,12 +114,18 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """A run from the rescue queue; `lost`: its holder died without a word."""
+    """A run from the rescue queue."""
 
     run_id: str
     program: str
     args: dict[str, Any]
-    lost: bool
+    silent_seconds: float | None
+    """Since its holder was last heard of, which died without a word; None when it did not."""
+
+    @property
+    def lost(self) -> bool:
+        """Its holder died without a word."""
+        return self.silent_seconds is not None
 
 
 class StealStatus(StrEnum):
@@ -174,8 +180,9 @@ def read_acquire(reply: Sequence[Any]) -> AcquireAnswer:  # noqa: C901, PLR0911 
 def read_rescue(reply: Sequence[Any]) -> Rescue | None:
     """The run of a `take.lua` answer, if it gave one."""
     match reply:
-        case [_, _, run_id, program, args, lost]:
-            return Rescue(str(run_id), str(program), json.loads(args), str(lost) == "1")
+        case [_, _, run_id, program, args, silent]:
+            seconds = int(silent) / 1000 if silent else None
+            return Rescue(str(run_id), str(program), json.loads(args), seconds)
         case _:
             return None
 

@@ -123,7 +123,8 @@ class Rescues:
         found = await self._leases.take()
         if found is None or (found.lost and await self._lives(found)):
             return None
-        log.info("rescue_taken", run_id=found.run_id, lost=found.lost)
+        log.info("rescue_taken", run_id=found.run_id, lost=found.lost,
+                 silent_seconds=found.silent_seconds)  # fmt: skip
         return _resume(found)
 
     async def waiting(self, over_seconds: float) -> bool:

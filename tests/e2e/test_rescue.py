@@ -138,7 +138,9 @@ def test_a_node_that_vanishes_has_its_runs_trained_elsewhere(
     assert [view["outcome"] for view in b.history()] == ["finished"]
     assert len(b.records("begin")) == 2
     assert emulator.run(run)["state"] == "finished"
-    assert b.events("rescue_taken")[0]["lost"] is True
+    (taken,) = b.events("rescue_taken")
+    assert taken["lost"] is True
+    assert taken["silent_seconds"] >= 9.0, "TTL and grace"
 
 
 def test_rescue_off_leaves_crashed_runs_alone(emulator: Emulator, make_node: MakeNode) -> None:

@@ -116,6 +116,8 @@ async def test_a_run_that_was_taken_from_a_dead_holder_is_rescued(v: Virtual, ho
     assert rescue is not None
     assert (rescue.run_id, rescue.program, rescue.args) == ("r1", "train.py", {"a": 1})
     assert rescue.lost, "the server is asked first"
+    assert rescue.silent_seconds is not None
+    assert 0 < rescue.silent_seconds < 3600
     await v.granted(node="node-b")
     assert (await store.take(count_only=True))[0].rescues == 0
 

@@ -32,7 +32,7 @@ local function queue_rescue()
   local known = redis.call('HMGET', KEYS[2], 'outcome', 'args')
   if known[1] == 'finished' or not known[2] then return end
   redis.call('ZADD', KEYS[6], int(now), run)
-  redis.call('HSET', KEYS[2], 'lost', '1')
+  redis.call('HSET', KEYS[2], 'lost', int(now - silence()))
 end
 
 if record.fence ~= expected then return answer('changed') end

@@ -7,7 +7,8 @@
 -- ARGV: 1 hidden  2 key prefix of runs  3 key prefix of leases  4 1: take, 0: only count  5 grace
 -- Keys of runs and leases are built here: they carry the same hash tag (as in list.lua).
 -- Answer: {now, epoch, entries in the queue, leases that stand
---          [, run, program, arguments, lost (1: holder died)]}
+--          [, run, program, arguments, for how long its dead holder has been silent ('': it is not
+--          dead)]}
 local now = now_ms()
 local epoch = epoch_of(KEYS[3], now)
 local hidden, runs, leases = tonumber(ARGV[1]), ARGV[2], ARGV[3]
@@ -21,7 +22,7 @@ for _, run in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', overdue, 'LIMI
     redis.call('ZREM', KEYS[2], run)
     if outcome[1] ~= 'finished' then
       redis.call('ZADD', KEYS[1], int(now), run)
-      redis.call('HSET', runs .. run, 'lost', '1')
+      redis.call('HSET', runs .. run, 'lost', int(record.renewed_at))
     end
   end
 end
@@ -35,7 +36,8 @@ if ARGV[4] == '1' then
       redis.call('ZREM', KEYS[1], run)
     else
       redis.call('ZADD', KEYS[1], int(now + hidden), run)
-      for i, value in ipairs({run, known[2] or '', known[3], known[4] or '0'}) do
+      local silent = known[4] and int(age_of(tonumber(known[4]), now)) or ''
+      for i, value in ipairs({run, known[2] or '', known[3], silent}) do
         reply[4 + i] = value
       end
       break
