@@ -5,12 +5,12 @@ Owns the options, the table and the exit codes.
 
 import argparse
 import signal
-import sys
 import tempfile
 from pathlib import Path
 
 from tests.compat.play import Verdict, play
 from tests.support.installations import wandb_python
+from tests.support.scripts import run, say
 
 VERSIONS = ["0.16.6", "0.19.11", "0.21.4", "0.24.2", "0.25.1", "0.28.2", "0.31.0"]
 
@@ -31,9 +31,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="compat-") as scratch:
         base = options.keep or Path(scratch)
         verdicts = [_judged(version, base / version) for version in options.versions]
-    _say(f"\n{'wandb':10}{'signals forwarded':20}{'finished':10}{'handed over':13}{'rescued':9}")
+    say(f"\n{'wandb':10}{'signals forwarded':20}{'finished':10}{'handed over':13}{'rescued':9}")
     for verdict in verdicts:
-        _say(f"{verdict.version:10}{verdict.forwards!s:20}{verdict.finished:<10}"
+        say(f"{verdict.version:10}{verdict.forwards!s:20}{verdict.finished:<10}"
              f"{verdict.handed_over:<13}{verdict.rescued:<9}{verdict.wrong or 'ok'}")  # fmt: skip
     return 1 if any(verdict.wrong for verdict in verdicts) else 0
 
@@ -43,17 +43,9 @@ def _judged(version: str, directory: Path) -> Verdict:
         verdict = play(version, wandb_python(version), directory)
     except (AssertionError, OSError) as error:
         verdict = Verdict(version, wrong=str(error))
-    _say(f"wandb {version}: {verdict.wrong or 'ok'}")
+    say(f"wandb {version}: {verdict.wrong or 'ok'}")
     return verdict
 
 
-def _say(words: str) -> None:
-    sys.stdout.write(words + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run(main)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.killmatrix.cells import EXPECTED, NOT_THERE, Phase, Victim, cell_of, cells
 from tests.killmatrix.play import Plan, Result, pairs, play, single
+from tests.support.scripts import run, say
 
 EXAMPLES = """examples:
   scripts/killmatrix                            the whole matrix (15 minutes on two processors)
@@ -111,14 +112,5 @@ def table(results: Iterable[Result]) -> str:
     return "\n".join([*lines, f"`.`: {NOT_THERE}"])
 
 
-def say(words: str) -> None:
-    """Print at once."""
-    sys.stdout.write(words + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run(main)

@@ -25,6 +25,7 @@ from tests.nemesis.report import report
 from tests.nemesis.verdict import Result
 from tests.nemesis.world import SETTINGS, quick_place
 from tests.support.node import REPOSITORY
+from tests.support.scripts import run, say
 
 EXAMPLES = """\
 examples:
@@ -144,14 +145,5 @@ def model(*, examples: int, steps: int) -> int:
     return subprocess.run(command, env=env, cwd=REPOSITORY, check=False).returncode
 
 
-def say(words: str) -> None:
-    """Print at once."""
-    sys.stdout.write(words + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run(main)

@@ -14,6 +14,7 @@ from tests.soak.play import Plan, play
 from tests.support.emulator import start_emulator
 from tests.support.node import Node
 from tests.support.redis import shared_redis
+from tests.support.scripts import run, say
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -68,14 +69,5 @@ def soak(plan: Plan, directory: Path, seed: str) -> int:
     return 1 if result.wrong else 0
 
 
-def say(words: str) -> None:
-    """Print at once."""
-    sys.stdout.write(words + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run(main)
