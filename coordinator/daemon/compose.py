@@ -142,6 +142,7 @@ class _Daemon:
             code = await parts.pool.run()
             notify("STOPPING=1")
             await self._hand_on(parts)
+            await parts.wanted.remove()
             redis_answers = parts.leases.admits(None)
             await parts.leases.close(CLOSE_SECONDS if redis_answers else CLOSE_BLIND_SECONDS)
             group.cancel_scope.cancel()
@@ -178,7 +179,6 @@ class _Daemon:
         for command in parts.claims.take_undelivered():
             await parts.rescues.hand_over(command)
         parts.undelivered.leave()
-        await parts.wanted.remove()
 
 
 class InternalError(CoordinatorError):

@@ -5,7 +5,6 @@ gone when its end is recorded. A pid alone proves nothing: the shim's start time
 match, or it is somebody else's process.
 """
 
-import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from coordinator.core import wire
 from coordinator.core.model import CommandKind
 from coordinator.core.wire import TrainCommand
 from coordinator.leases import Lease
+from coordinator.supervisor.files import put_whole
 
 if TYPE_CHECKING:
     from coordinator.supervisor.training import Training
@@ -101,13 +101,7 @@ class StayFiles:
 
     def put(self, stay: Stay) -> None:
         """On disk when it returns. Raises OSError."""
-        path = self._path(stay.claim)
-        scratch = path.with_suffix(".part")
-        with scratch.open("wb") as file:
-            file.write(msgspec.json.encode(stay))
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
+        put_whole(self._path(stay.claim), msgspec.json.encode(stay))
 
     def remove(self, claim: str) -> None:
         """The end of the training is on record."""

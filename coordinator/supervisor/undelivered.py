@@ -17,6 +17,7 @@ import structlog
 from coordinator.core import wire
 from coordinator.core.wire import TrainCommand
 from coordinator.leases import Claim
+from coordinator.supervisor.files import put_whole
 
 log = structlog.get_logger()
 
@@ -88,6 +89,4 @@ class Undelivered:
         if content == b"[]":
             self._path.unlink(missing_ok=True)
             return
-        scratch = self._path.with_suffix(".part")
-        scratch.write_bytes(content)
-        scratch.replace(self._path)
+        put_whole(self._path, content, durable=False)

@@ -4,7 +4,6 @@ Owns one file. A daemon that ends by itself removes it, so that the configuratio
 that was killed, or replaced while its trainings lived, is succeeded by one that wants the same.
 """
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +11,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 import structlog
+
+from coordinator.supervisor.files import put_whole
 
 log = structlog.get_logger()
 
@@ -55,7 +56,7 @@ class WantedFile:
     async def put(self, wanted: Wanted) -> None:
         """On disk when it returns, if there is room."""
         try:
-            await anyio.to_thread.run_sync(self._put, msgspec.json.encode(wanted))
+            await anyio.to_thread.run_sync(put_whole, self._path, msgspec.json.encode(wanted))
         except OSError as error:
             log.warning("wanted_not_written", file=str(self._path), error=error.strerror)
 
@@ -63,11 +64,3 @@ class WantedFile:
         """The daemon ends by itself."""
         with suppress(OSError):
             await anyio.Path(self._path).unlink(missing_ok=True)
-
-    def _put(self, content: bytes) -> None:
-        scratch = self._path.with_suffix(".part")
-        with scratch.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(self._path)

@@ -1,0 +1,18 @@
+"""Writes small files of the state directory whole: a reader sees the old content or the new one.
+
+Owns the scratch file beside each, with the suffix `.part`.
+"""
+
+import os
+from pathlib import Path
+
+
+def put_whole(path: Path, content: bytes, durable: bool = True) -> None:
+    """Write it; safe from a power cut if `durable`. Blocks; raises OSError."""
+    scratch = path.with_suffix(".part")
+    with scratch.open("wb") as file:
+        file.write(content)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    scratch.replace(path)
