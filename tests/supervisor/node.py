@@ -79,12 +79,18 @@ class Node:
         self.pool.slots[number] = slot
         return slot
 
+    async def leased(self, number: int, run_id: str) -> tuple[Slot, Lease]:
+        """A slot, and the lease of a run for it; agents can be started."""
+        self.pool.services.agents.group = self.group
+        claim = Claim(run_id, CommandKind.RUN, number, "t.py", {})
+        lease = await self.pool.services.leases.acquire(claim)
+        assert isinstance(lease, Lease)
+        return self.add_slot(number), lease
+
     async def train(self, number: int, run_id: str) -> Shim:
         """A training that has been told to start."""
-        services, slot = self.pool.services, self.add_slot(number)
-        claim = Claim(run_id, CommandKind.RUN, number, "t.py", {})
-        lease = await services.leases.acquire(claim)
-        assert isinstance(lease, Lease)
+        services = self.pool.services
+        slot, lease = await self.leased(number, run_id)
         agent = Agent(number, f"token{number}", self.folder / f"agent-{number}.log")
         training = Training(number, command(run_id), lease, agent, claim=f"claim{number}",
                             began="", closing=services.leases.closing,

@@ -7,8 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from coordinator.core.model import CommandKind, Outcome, SlotState, SweepState
-from coordinator.leases import Claim, Lease
+from coordinator.core.model import Outcome, SlotState, SweepState
 from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.slot import Ready, Slot
 from tests.supervisor.node import node
@@ -22,10 +21,8 @@ async def test_a_lease_that_was_lost_while_its_agent_started_starts_no_training(
     tmp_path: Path,
 ) -> None:
     async with node(tmp_path) as a:
-        services, slot = a.pool.services, a.add_slot(0)
-        services.agents.group = a.group
-        lease = await services.leases.acquire(Claim("r1", CommandKind.RUN, 0, "t.py", {}))
-        assert isinstance(lease, Lease)
+        services = a.pool.services
+        slot, lease = await a.leased(0, "r1")
         links: list[Any] = []
 
         async def expect() -> None:
@@ -54,10 +51,8 @@ async def test_a_slot_whose_agent_died_claims_until_there_is_another_and_can_be_
 ) -> None:
     """The plan has agents started for slots that claim; a slot that drains must not wait."""
     async with node(tmp_path) as a:
-        services, slot = a.pool.services, a.add_slot(0)
-        services.agents.group = a.group
-        lease = await services.leases.acquire(Claim("r1", CommandKind.RUN, 0, "t.py", {}))
-        assert isinstance(lease, Lease)
+        services = a.pool.services
+        slot, lease = await a.leased(0, "r1")
         dead = Agent(1, "t", tmp_path / "a.log")
         dead.adopt(None, "r1")
         with anyio.CancelScope() as slot._claiming:

@@ -18,7 +18,7 @@ from coordinator.core.model import CommandKind, Outcome, SlotState
 from coordinator.core.outcome import judge
 from coordinator.core.shim_protocol import Go, KillTree, SendSignal, ShimTold
 from coordinator.core.wire import TrainCommand
-from coordinator.leases import Claim, Lease
+from coordinator.leases import Lease
 from coordinator.process import tree
 from coordinator.process.kernel import Kernel
 from coordinator.supervisor.agent import Agent
@@ -26,8 +26,8 @@ from coordinator.supervisor.shims import ShimLink, Shims
 from coordinator.supervisor.slot import Ready
 from coordinator.supervisor.training import Order, Training
 from tests.supervisor.node import node
+from tests.supervisor.stage import until
 from tests.support.cgroups import frozen_file_system
-from tests.support.emulator import wait_until
 
 pytestmark = pytest.mark.anyio
 HELLO = b'{"say":"hello","agent":"t","run_id":"r","pid":1,"child_pid":null,"argv":[],"cwd":"/"}\n'
@@ -167,10 +167,8 @@ async def test_a_shim_of_a_training_to_be_adopted_may_come_before_its_slot_expec
 
 async def test_an_end_that_a_killed_shim_could_only_write_down_is_known(tmp_path: Path) -> None:
     async with node(tmp_path) as here:
-        services, slot = here.pool.services, here.add_slot(0)
-        services.agents.group = here.group
-        lease = await services.leases.acquire(Claim("r", CommandKind.RUN, 0, "t.py", {}))
-        assert isinstance(lease, Lease)
+        services = here.pool.services
+        slot, lease = await here.leased(0, "r")
         link, shim = await connected(services.shims)
         ended: list[Training] = []
         slot._services = replace(services, ended=ended.append)
@@ -232,10 +230,6 @@ async def launched(
         group.cancel_scope.cancel()
 
 
-async def until(what: str, true: Callable[[], bool]) -> None:
-    await anyio.to_thread.run_sync(wait_until, what, true, 20)
-
-
 def children(pid: int) -> list[int]:
     return [seen.pid for seen in tree.processes() if seen.parent == pid]
 
@@ -259,9 +253,7 @@ async def test_a_frozen_training_is_woken_for_its_notice(tmp_path: Path) -> None
         await shim.say(b'{"say":"started","pid":%d}' % it.pid)
         await within(lambda: subject.pid is not None)
         it.send_signal(signal.SIGSTOP)
-        await anyio.to_thread.run_sync(
-            wait_until, "it is stopped", lambda: tree.state_of(it.pid) == "T", 20
-        )
+        await until("it is stopped", lambda: tree.state_of(it.pid) == "T")
         await subject.look()
         assert subject.frozen
 
@@ -270,9 +262,7 @@ async def test_a_frozen_training_is_woken_for_its_notice(tmp_path: Path) -> None
         assert await shim.hear() == SendSignal(signal.SIGTERM, preempt=True)
         assert await shim.hear() == SendSignal(signal.SIGCONT, once=True)
         it.send_signal(signal.SIGCONT)
-        await anyio.to_thread.run_sync(
-            wait_until, "it goes on", lambda: tree.state_of(it.pid) == "S", 20
-        )
+        await until("it goes on", lambda: tree.state_of(it.pid) == "S")
         await subject.look()
         assert [subject.frozen] == [False]
         await shim.say(b'{"say":"tree_gone","killed":0}')
@@ -293,9 +283,7 @@ async def test_a_slot_is_dirty_while_a_process_of_it_cannot_be_killed(
             env = os.environ | {tree.CLAIM_VARIABLE: shim.training.claim}
             write = ["touch", str(tmp_path / "mount/file")]
             async with await anyio.open_process(write, env=env) as writer:
-                await anyio.to_thread.run_sync(
-                    wait_until, "it hangs", lambda: tree.state_of(writer.pid) == "D", 20
-                )
+                await until("it hangs", lambda: tree.state_of(writer.pid) == "D")
                 await shim.stream.aclose()
                 slot = here.pool.slots[0]
                 await within(lambda: slot.view_state() is SlotState.DIRTY)
