@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from coordinator.core.cloud import Cloud, Response
-from coordinator.core.model import Outcome
+from coordinator.core.model import AgentStart, Outcome
 from coordinator.core.presets import Preset, Target
 from coordinator.core.rank import RankGate
 from coordinator.core.rescue import RESCUED_BY_DEFAULT
@@ -52,8 +52,11 @@ class Pool(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Trainings at once; "auto": one for each `gpus_per_slot` GPUs, 1 without GPUs."""
     gpus_per_slot: Annotated[int, Meta(ge=0)] = 1
     """GPUs that each slot gets through CUDA_VISIBLE_DEVICES; 0 leaves GPUs alone."""
-    warm_agents: Annotated[int, Meta(ge=0, le=64)] = 1
-    """Agents kept ready beyond those that free slots need; about 95 MB each."""
+    agent_start: AgentStart = AgentStart.AUTO
+    """Fork agents from a process that has imported wandb, or execute wandb anew for each."""
+    warm_agents: Annotated[int, Meta(ge=0, le=64)] | Literal["auto"] = "auto"
+    """Agents kept ready beyond those that free slots need; "auto": 1 (95 MB), or where agents are
+    forked one for each slot that has a run (12 MB each)."""
     linger_seconds: NotNegative = 10.0
     """How long processes may outlive a training's main process before they are killed."""
     start_seconds: Positive = 60.0
@@ -144,8 +147,8 @@ class Breaker(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Pacing(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[pacing]: how fast agents start and work is asked for; bursts are free."""
 
-    agent_starts_per_second: Positive = 2.0
-    agent_start_burst: Burst = 16
+    agent_starts_per_second: Positive = 10.0
+    agent_start_burst: Burst = 64
     claims_per_second: Positive = 5.0
     claim_burst: Burst = 50
     sweep_claims_per_second: Positive = 20.0

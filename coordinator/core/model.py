@@ -61,6 +61,15 @@ class DownMode(enum.StrEnum):
     KILL = "kill"
 
 
+class AgentStart(enum.StrEnum):
+    """How agents are started: forked from a process that has imported wandb, or executed anew."""
+
+    AUTO = "auto"
+    """Forked where that can be."""
+    FORK = "fork"
+    EXEC = "exec"
+
+
 class CommandKind(enum.StrEnum):
     """The two commands of a W&B sweep server that start a training process."""
 

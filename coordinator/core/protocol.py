@@ -175,6 +175,13 @@ class UpstreamView(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+class AgentStartView(msgspec.Struct, frozen=True):
+    """How agents are started; `way` is "fork" or "exec", `detail` says why they are not forked."""
+
+    way: str
+    detail: str = ""
+
+
 class StatusView(msgspec.Struct, frozen=True):
     """The answer to `GetStatus`: documented in docs/control.md, changed only by adding fields."""
 
@@ -194,6 +201,7 @@ class StatusView(msgspec.Struct, frozen=True):
     protocol: int = PROTOCOL_VERSION
     breakers: list[BreakerView] = []
     """Those that are not closed."""
+    agent_start: AgentStartView = AgentStartView("exec")
 
 
 class RunView(msgspec.Struct, frozen=True):

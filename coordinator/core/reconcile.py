@@ -16,7 +16,7 @@ class Desired:
     slots: int
     down: DownMode = DownMode.DRAIN
     """How surplus slots give up their runs."""
-    claiming: bool = True
+    start_agents: bool = True
     """False while paused, draining, stopping, or when the sweep is over."""
     warm_agents: int = 1
     keep_idle_agents: bool = True
@@ -126,7 +126,7 @@ def _plan_agents(desired: Desired, seen: Observed) -> list[Action]:
     if seen.ready_agents > wanted:
         return [DismissAgents(wanted)]
     short = wanted - seen.ready_agents
-    if not desired.claiming or not seen.may_start or short <= 0:
+    if not desired.start_agents or not seen.may_start or short <= 0:
         return []
     if not seen.proven:
         return [StartAgents(1)] if seen.starting_agents == 0 else []

@@ -106,7 +106,8 @@ class _Daemon:
                 log.info("daemon_started", version=__version__, pid=os.getpid(),
                          state_dir=str(self.state.root))  # fmt: skip
                 self._warn_of_the_launchers_limit()
-                findings = await preflight(self.config, self.environ, stack, self.telemetry)
+                findings = await preflight(self.config, self.environ, self.state.outputs, stack,
+                                           self.telemetry)  # fmt: skip
             code = PREEMPTED_EXIT_CODE
             if findings is not None and not self._preparing.cancel_called:
                 code = await self._work(findings, await self._redis_url(stack))

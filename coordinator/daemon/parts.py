@@ -136,7 +136,7 @@ def _connect(setup: Setup, files: StayFiles, left: LeftBehind, leases: Leases) -
         guards=guards,
     )
     endings.requeued = sweep.ended
-    agents = Agents(setup.agent_settings(), changed, sweep.ended, guards)
+    agents = Agents(setup.agent_settings(), findings.starter, changed, sweep.ended, guards)
     claims = Claims(setup.config.sweep.poll_seconds, rescues.next, sweep.ended,
                     lambda agent: _unknown(agents, sweep, agent), guards,
                     kept=left.undelivered)  # fmt: skip

@@ -19,13 +19,17 @@ from coordinator.config import Config
 from coordinator.core.model import SweepPath, SweepState
 from coordinator.errors import ConfigError
 from coordinator.gpu import visible_gpus
+from coordinator.supervisor.starter import AgentStarter, StarterSettings
 from coordinator.telemetry import Telemetry
-from coordinator.wandb_account import Account, AgentCommand, Login, find_login, probe, proxy_for
+from coordinator.wandb_account import Account, Login, find, find_login, proxy_for
 from coordinator.wandb_account.questions import NoSuchSweepError, UpstreamUnreachableError
 
 log = structlog.get_logger()
 
 RETRY_SECONDS = 2.0
+NOT_FOR_AGENTS = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS",
+                            "LISTEN_PID", "LISTEN_FDNAMES"})  # fmt: skip
+"""systemd's word to us alone; sd_notify(3) and sd_listen_fds(3) say to take them away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,19 @@ class Findings:
     login: Login
     session: ClientSession
     account: Account
-    command: AgentCommand
+    executable: str
+    starter: AgentStarter
     sweep_state: SweepState
     gpus: tuple[str, ...]
     slots: int
 
 
 async def preflight(
-    config: Config, environ: Mapping[str, str], stack: AsyncExitStack, telemetry: Telemetry
+    config: Config,
+    environ: Mapping[str, str],
+    log_dir: Path,
+    stack: AsyncExitStack,
+    telemetry: Telemetry,
 ) -> Findings:
     """Ask everything; what stays open is closed by `stack`.
 
@@ -60,11 +69,16 @@ async def preflight(
         ClientSession(proxy=proxy_for(login.base_url, environ))
     )
     account = Account(login, session)
-    state = await _sweep_state(account, sweep, config.sweep.connect_seconds)
+    executable = await anyio.to_thread.run_sync(find, config.sweep.wandb, environ)
+    starter = AgentStarter(StarterSettings(config.pool.agent_start, executable,
+                                           for_agents(environ), workdir, log_dir))  # fmt: skip
+    stack.push_async_callback(starter.close)
+    async with anyio.create_task_group() as group:  # importing wandb takes as long as the rest
+        group.start_soon(starter.prepare)
+        state = await _sweep_state(account, sweep, config.sweep.connect_seconds)
     if state.is_over:
         log.warning("sweep_not_running", sweep=str(sweep), state=state,
                     hint=f"nothing is handed out until `wandb sweep --resume {sweep}`")  # fmt: skip
-    command = await probe(config.sweep.wandb, environ, workdir)
     gpus = await anyio.to_thread.run_sync(visible_gpus, environ)
     return Findings(
         sweep=sweep,
@@ -72,11 +86,17 @@ async def preflight(
         login=login,
         session=session,
         account=account,
-        command=command,
+        executable=executable,
+        starter=starter,
         sweep_state=state,
         gpus=tuple(gpus),
         slots=_slots(config, len(gpus)),
     )
+
+
+def for_agents(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of our own environment that agents get."""
+    return {name: value for name, value in environ.items() if name not in NOT_FOR_AGENTS}
 
 
 async def _workdir(config: Config) -> Path:

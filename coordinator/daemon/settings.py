@@ -11,7 +11,7 @@ from coordinator.core.lease import LeaseSettings
 from coordinator.core.presets import WORKER_VARIABLES, Asking, Target, asking
 from coordinator.core.rescue import Policy
 from coordinator.core.signals import signal_number
-from coordinator.daemon.preflight import Findings
+from coordinator.daemon.preflight import Findings, for_agents
 from coordinator.daemon.state import StateDir
 from coordinator.gpu import assign
 from coordinator.leases import redacted_url
@@ -22,9 +22,6 @@ from coordinator.supervisor.stays import StayFiles
 from coordinator.supervisor.views import Names
 from coordinator.wandb_account.sweep_command import SweepCommand
 
-NOT_FOR_AGENTS = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS",
-                            "LISTEN_PID", "LISTEN_FDNAMES"})  # fmt: skip
-"""systemd's word to us alone; sd_notify(3) and sd_listen_fds(3) say to take them away."""
 SHIM_VARIABLE = "COORDINATOR_RUN_SHIM"
 
 
@@ -76,18 +73,16 @@ class Setup:
         """How agents are started."""
         findings = self.findings
         env = self._wandb_environment() | {SHIM_VARIABLE: str(self.state.shim_socket)}
-        return AgentSettings(findings.command, findings.sweep, env, findings.workdir,
-                             self.state.outputs)  # fmt: skip
+        return AgentSettings(findings.sweep, env, self.state.outputs)
 
     def sweep_command(self) -> SweepCommand:
         """How the sweep's own state is changed; unlike agents it speaks to the server directly."""
         findings = self.findings
         env = self._wandb_environment() | {"WANDB_BASE_URL": findings.login.base_url}
-        return SweepCommand(findings.command.executable, findings.sweep, env, findings.workdir)
+        return SweepCommand(findings.executable, findings.sweep, env, findings.workdir)
 
     def _wandb_environment(self) -> dict[str, str]:
-        env = {name: value for name, value in self.environ.items() if name not in NOT_FOR_AGENTS}
-        return env | {"WANDB_API_KEY": self.findings.login.api_key}
+        return for_agents(self.environ) | {"WANDB_API_KEY": self.findings.login.api_key}
 
     def pool_settings(self) -> PoolSettings:
         """What the node wants to be."""

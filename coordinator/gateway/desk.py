@@ -43,6 +43,10 @@ class Desk(Protocol):
     def troubled(self, token: str, reply: Reply) -> None:
         """The server answered an agent with 401, 403, 429 or 5xx, or not at all."""
 
+    async def due(self, token: str) -> bool:
+        """Hold the heartbeat of an agent with a run until the server is to hear of it; False: it
+        is not to, the run is over."""
+
     def ordered(self, token: str, orders: Orders) -> bool:
         """The server has given orders to an agent with a run; False: it is to hear of none now."""
 

@@ -130,6 +130,8 @@ class Gateway:
         if not wire.running_runs(query):
             answer = await self._desk.idle(token, IdleBeat(name, ask))
             return _respond(Reply(HTTPStatus.OK, answer))
+        if not await self._desk.due(token):
+            return _respond(nothing)
         reply = await ask()
         if _is_trouble(reply):
             self._desk.troubled(token, reply)

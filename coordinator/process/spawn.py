@@ -7,6 +7,7 @@ already reaped.
 import os
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,36 +21,57 @@ from coordinator.process import tree
 LAUNCHER = Path(__file__).with_name("launcher.py")
 
 
-class Child:
+class Child(ABC):
     """One process in a session of its own."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    eager = False
+    """An agent that asks for work again at once after an empty answer, not after 5 s."""
 
-    @property
-    def pid(self) -> int:
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
         """Process ID, also the ID of its session and process group."""
-        return self._process.pid
 
     @property
+    @abstractmethod
     def exit_code(self) -> int | None:
         """None while it lives; negative: the signal that ended it."""
-        return self._process.returncode
 
+    @abstractmethod
     async def wait(self) -> int:
         """Wait for the end; the exit code, negative for a signal."""
-        return await self._process.wait()
 
     def send(self, signum: int) -> None:
         """Signal the process alone; nothing happens when it has ended."""
-        if self._process.returncode is None:
+        if self.exit_code is None:
             with suppress(ProcessLookupError):
-                self._process.send_signal(signal.Signals(signum))
+                os.kill(self.pid, signum)
 
     async def kill_session(self) -> int:
         """SIGKILL whatever lives in its session; the number of processes that were hit."""
         self.send(signal.SIGCONT)
         return await tree.kill_all(lambda: tree.in_session(self.pid))
+
+
+class Spawned(Child):
+    """A process that we have started ourselves."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.pid)
+        self._process = process
+
+    @property
+    def exit_code(self) -> int | None:
+        """See `Child`."""
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        """See `Child`."""
+        return await self._process.wait()
+
+
+def launched(command: Sequence[str]) -> list[str]:
+    """The command line that starts `command` so that it ends with this process."""
+    return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 
 
 async def spawn(
@@ -59,18 +81,18 @@ async def spawn(
 
     Raises OSError when the directory or the output file cannot be used.
     """
-    wrapped = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
-    log = await anyio.to_thread.run_sync(_open_log, output)
+    log = await anyio.to_thread.run_sync(open_log, output)
     try:
         process = await anyio.open_process(
-            wrapped, stdin=DEVNULL, stdout=log, stderr=STDOUT, cwd=cwd, env=dict(env),
+            launched(command), stdin=DEVNULL, stdout=log, stderr=STDOUT, cwd=cwd, env=dict(env),
             start_new_session=True,
         )  # fmt: skip
     finally:
         os.close(log)
-    return Child(process)
+    return Spawned(process)
 
 
-def _open_log(path: Path) -> int:
+def open_log(path: Path) -> int:
+    """A descriptor that appends to `path`, which only we may read. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

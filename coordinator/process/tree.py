@@ -88,18 +88,19 @@ def _carries(pid: int, needle: bytes) -> bool:
         return False
 
 
-def reap_strangers(known: Iterable[int]) -> list[int]:
-    """Collect ended children that nobody waits for: orphans that became ours.
+def ended_children() -> set[int]:
+    """Children of ours that have ended and whose status nobody has taken."""
+    mine = os.getpid()
+    return {seen.pid for seen in processes() if seen.parent == mine and seen.state == "Z"}
 
-    `known` are the pids that somebody else waits for; taking their status would lose it.
-    """
-    mine, kept = os.getpid(), set(known)
+
+def reap(pids: Iterable[int]) -> list[int]:
+    """Take the status of ended children that nobody waits for: orphans that became ours."""
     reaped = []
-    for seen in processes():
-        if seen.parent == mine and seen.state == "Z" and seen.pid not in kept:
-            with suppress(ChildProcessError):
-                if os.waitpid(seen.pid, os.WNOHANG)[0]:
-                    reaped.append(seen.pid)
+    for pid in pids:
+        with suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                reaped.append(pid)
     return reaped
 
 

@@ -9,6 +9,7 @@ import enum
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,6 +25,9 @@ HOLD_SECONDS = 20.0
 """wandb 0.31 drops a heartbeat that is unanswered for 30 s; older ones wait 60 s."""
 FREEZE_AFTER_SECONDS = 1.0
 """Into the agent's 5 s sleep, when it has certainly begun."""
+
+REPORT_SECONDS = 5.0
+"""Between two heartbeats of an agent with a run, as wandb's own POLL_INTERVAL."""
 
 
 class AgentState(enum.StrEnum):
@@ -60,6 +64,9 @@ class Agent:
         self.excused = False
         """Should it end early, that is W&B's doing or the disk's, not the node's."""
         self.gone = anyio.Event()
+        self.run_ended = anyio.Event()
+        """Its training's main process has ended, which it notices at its next poll."""
+        self._reported_at = 0.0
         self._old_pid: int | None = None
         self._mail: bytes | None = None
         self._mail_came = anyio.Event()
@@ -92,7 +99,9 @@ class Agent:
 
     def freeze(self) -> None:
         """Stop the process if it sleeps between two heartbeats without a run."""
-        if self.child and self.state in READY and not self._held and self._mail is None:
+        if self.child is None or self.child.eager:
+            return
+        if self.state in READY and not self._held and self._mail is None:
             self.child.send(signal.SIGSTOP)
             self._frozen = True
 
@@ -105,6 +114,7 @@ class Agent:
     def give(self, command: TrainCommand) -> None:
         """Hand the agent a run: it is answered now, or wakes and asks."""
         self.state, self.run_id = AgentState.BUSY, command.run_id
+        self._reported_at = monotonic()
         self._post([command.raw])
 
     def _post(self, commands: list[Mapping[str, Any]]) -> None:
@@ -112,6 +122,16 @@ class Agent:
         self._mail = wire.heartbeat_answer(name, commands)
         self._mail_came.set()
         self.thaw()
+
+    async def due(self) -> bool:
+        """Wait until the server is to hear that the run goes on; False when it has ended.
+
+        A forked agent polls its training many times a second and asks the server each time.
+        """
+        with anyio.move_on_after(self._reported_at + REPORT_SECONDS - monotonic()):
+            await self.run_ended.wait()
+        self._reported_at = monotonic()
+        return not self.run_ended.is_set()
 
     def ordered(self, orders: Orders) -> None:
         """Take note of what the server ordered while a run lives here."""

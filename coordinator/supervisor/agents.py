@@ -19,11 +19,10 @@ from coordinator.core import wire
 from coordinator.core.model import SweepPath
 from coordinator.core.wire import Orders, TrainCommand
 from coordinator.gateway.desk import IdleBeat, Reply
-from coordinator.process.spawn import spawn
 from coordinator.supervisor.agent import FREEZE_AFTER_SECONDS, READY, Agent, AgentState
 from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.level import Level
-from coordinator.wandb_account.executable import AgentCommand
+from coordinator.supervisor.starter import AgentStarter
 
 log = structlog.get_logger()
 
@@ -40,10 +39,8 @@ OUTPUT_FILES_KEPT = 200
 class AgentSettings:
     """How agents are started."""
 
-    command: AgentCommand
     sweep: SweepPath
     env: Mapping[str, str]
-    workdir: Path
     output_dir: Path
 
 
@@ -51,9 +48,15 @@ class Agents:
     """See the module. Implements `gateway.Desk`."""
 
     def __init__(
-        self, settings: AgentSettings, changed: Level, refused: Callable[[], None], guards: Guards
+        self,
+        settings: AgentSettings,
+        starter: AgentStarter,
+        changed: Level,
+        refused: Callable[[], None],
+        guards: Guards,
     ) -> None:
         self._settings = settings
+        self.starter = starter
         self._changed = changed
         self._guards = guards
         self._refused = refused
@@ -99,7 +102,8 @@ class Agents:
     @property
     def pids(self) -> list[int]:
         """Processes whose end somebody waits for."""
-        return [agent.pid for agent in self._by_token.values() if agent.pid]
+        agents = [agent.pid for agent in self._by_token.values() if agent.pid]
+        return [*agents, *self.starter.pids]
 
     @property
     def trouble(self) -> str:
@@ -141,11 +145,8 @@ class Agents:
         env = {**settings.env, "WANDB_BASE_URL": self.address(agent.token),
                "COORDINATOR_RUN_AGENT": agent.token}  # fmt: skip
         try:
-            agent.child = await spawn(
-                settings.command.argv(str(settings.sweep)),
-                env=env,
-                cwd=settings.workdir,
-                output=agent.output,
+            agent.child = await self.starter.start(
+                str(settings.sweep), env=env, output=agent.output
             )
         except OSError as error:
             agent.excused = self._guards.premises.noticed(error)
@@ -268,6 +269,10 @@ class Agents:
             agent.excused = True
         words = wire.error_text(reply.body)
         self._guards.upstream.failed(reply.status, words, reply.retry_after_seconds)
+
+    async def due(self, token: str) -> bool:
+        """Hold the heartbeat of an agent with a run until the server is to hear of it."""
+        return await self._by_token[token].due()
 
     def ordered(self, token: str, orders: Orders) -> bool:
         """The server has given orders to an agent with a run; True when they may reach it."""

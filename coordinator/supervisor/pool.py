@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -45,6 +46,10 @@ PREEMPTED_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: run me again later. SLURM scripts requeue on it."""
 HURRY_SECONDS = 5.0
 TICK_SECONDS = 1.0
+SPARE_AGENTS = 1
+"""Kept for a slot whose agent dies; where agents are executed each costs 2 s of CPU and 95 MB."""
+READY = frozenset({SlotState.IDLE, SlotState.CLAIMING})
+"""States of a slot without a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class PoolSettings:
     """What the pool needs to know of the configuration."""
 
     slots: int
-    warm_agents: int
+    warm_agents: int | Literal["auto"]
     until_done: bool
     grace_seconds: float
     storm_seconds: float
@@ -109,9 +114,7 @@ class Pool:
     @property
     def is_idle(self) -> bool:
         """No slot has a run."""
-        return all(
-            slot.state in {SlotState.IDLE, SlotState.CLAIMING} for slot in self.slots.values()
-        )
+        return all(slot.state in READY for slot in self.slots.values())
 
     @property
     def _quiet(self) -> bool:
@@ -122,7 +125,7 @@ class Pool:
     def _only_dirt(self) -> bool:
         """The daemon is to end, and all that is left does not die of SIGKILL: waiting is no use."""
         states = {slot.view_state() for slot in self.slots.values()}
-        quiet = {SlotState.IDLE, SlotState.CLAIMING, SlotState.DIRTY}
+        quiet = READY | {SlotState.DIRTY}
         return self.exit_code is not None and SlotState.DIRTY in states and states <= quiet
 
     @property
@@ -132,10 +135,14 @@ class Pool:
         return [training for training in found if training is not None]
 
     @property
-    def _claiming(self) -> bool:
+    def _agents_wanted(self) -> bool:
+        """Claims are to be made, as soon as there are agents and Redis answers."""
         stopped = self.paused or self._leaving or self._prospects.nothing_now
-        allowed = self.services.leases.admits(None) and self.services.guards.open_for_claims
-        return not stopped and allowed
+        return not stopped and self.services.guards.open_for_claims
+
+    @property
+    def _claiming(self) -> bool:
+        return self._agents_wanted and self.services.leases.admits(None)
 
     @property
     def _leaving(self) -> bool:
@@ -263,12 +270,22 @@ class Pool:
         desired = Desired(
             slots=self.desired_slots,
             down=self._down,
-            claiming=self._claiming,
-            warm_agents=self.settings.warm_agents,
+            start_agents=self._agents_wanted,
+            warm_agents=self._warm_agents,
             keep_idle_agents=not self._leaving and self._prospects.agents_needed,
         )
         for action in plan(desired, self._observed()):
             self._do(action)
+
+    @property
+    def _warm_agents(self) -> int:
+        """How many agents to keep ready for slots whose runs may end soon."""
+        if self.settings.warm_agents != "auto":
+            return self.settings.warm_agents
+        if not self.services.agents.starter.forks:
+            return SPARE_AGENTS
+        busy = sum(s.retiring is None and s.state not in READY for s in self.slots.values())
+        return max(busy, SPARE_AGENTS)
 
     def _observed(self) -> Observed:
         agents = self.services.agents

@@ -27,7 +27,7 @@ class Prospects:
         self._rescues = rescues
         self._quiet = quiet
         self._fetched = fetched
-        self._over_since = 0.0
+        self._over_since = monotonic()
         self._rescue_waits: bool | None = None
         """Known only while the sweep is over: it is asked for then."""
         self._quiet_since_asked = False

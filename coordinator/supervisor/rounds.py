@@ -21,6 +21,8 @@ class Rounds:
     def __init__(self, services: Services, trainings: Callable[[], Sequence[Training]]) -> None:
         self._services = services
         self._trainings = trainings
+        self._ended: set[int] = set()
+        """Ended children of the last round: a forked agent is our child before we know its pid."""
 
     async def run(self) -> None:
         """Go round for ever."""
@@ -33,4 +35,7 @@ class Rounds:
 
     async def reap(self) -> None:
         """Collect orphans of our descendants, which are ours since we are a subreaper."""
-        await anyio.to_thread.run_sync(tree.reap_strangers, self._services.agents.pids)
+        ended = await anyio.to_thread.run_sync(tree.ended_children)
+        orphans = (ended & self._ended).difference(self._services.agents.pids)
+        await anyio.to_thread.run_sync(tree.reap, orphans)
+        self._ended = ended

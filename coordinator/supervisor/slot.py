@@ -313,6 +313,7 @@ class Slot:
 
     def _leave(self, training: Training) -> None:
         self.training, self.agent = None, None
+        training.agent.run_ended.set()
         self._services.ended(training)
 
     def _become(self, state: SlotState, run_id: str | None = None) -> None:

@@ -256,6 +256,7 @@ class Training:
                 log.error("run_start_failed", **self._facts(), error=error)
             case Exited(status):
                 self.status, self._exited_at = status, monotonic()
+                self.agent.run_ended.set()
                 self._end_began()
                 log.info("run_exited", **self._facts(), pid=self.pid, **how(status))
             case TreeGone(killed):

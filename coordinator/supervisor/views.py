@@ -9,7 +9,15 @@ from dataclasses import dataclass
 import msgspec
 
 from coordinator import __version__
-from coordinator.core.protocol import RedisView, RunView, SlotView, StatusView, UpstreamView
+from coordinator.core.model import AgentStart
+from coordinator.core.protocol import (
+    AgentStartView,
+    RedisView,
+    RunView,
+    SlotView,
+    StatusView,
+    UpstreamView,
+)
 from coordinator.gpu import assign
 from coordinator.leases import NodeFacts
 from coordinator.supervisor.endings import view_of
@@ -58,6 +66,7 @@ class Views:
             started=self._started,
             degraded=self._degraded(),
             breakers=self._pool.services.guards.breakers.views(),
+            agent_start=self._agent_start(),
         )
 
     def facts(self) -> NodeFacts:
@@ -97,6 +106,11 @@ class Views:
             since=slot.since,
             draining=slot.retiring is not None,
         )
+
+    def _agent_start(self) -> AgentStartView:
+        starter = self._pool.services.agents.starter
+        way = AgentStart.FORK if starter.forks else AgentStart.EXEC
+        return AgentStartView(way, starter.reason)
 
     def _redis(self) -> RedisView:
         leases = self._pool.services.leases

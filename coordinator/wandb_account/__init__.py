@@ -1,7 +1,7 @@
 """The user's W&B account as wandb itself would find it: address, key, executable, questions."""
 
-from coordinator.wandb_account.executable import AgentCommand, probe
+from coordinator.wandb_account.executable import AgentCommand, find
 from coordinator.wandb_account.login import Login, find_login, proxy_for
 from coordinator.wandb_account.questions import Account
 
-__all__ = ["Account", "AgentCommand", "Login", "find_login", "probe", "proxy_for"]
+__all__ = ["Account", "AgentCommand", "Login", "find", "find_login", "proxy_for"]

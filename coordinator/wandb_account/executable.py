@@ -4,6 +4,7 @@ Owns the agent's command line. Options are probed, not assumed: `--forward-signa
 and a refused option would end every agent.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,11 @@ import anyio
 from coordinator.errors import UserError
 
 PROBE_SECONDS = 60.0
+HEAD_BYTES = 8192
+"""More than the whole of a script that pip, uv or conda writes for an entry point."""
+ENTRY = re.compile(r"^from wandb\.cli\.cli import cli$", re.MULTILINE)
+SHELL_DETOUR = re.compile(r"""^'''exec' (["']?)(?P<python>.+?)\1 "\$0" "\$@"$""")
+"""pip's second line where the interpreter's path is too long for `#!`, or has a blank in it."""
 
 
 class NoWandbError(UserError):
@@ -25,6 +31,14 @@ class NoWandbError(UserError):
         super().__init__(
             f"[sweep] wandb: {path or 'wandb'}: {problem}; install wandb or set its path"
         )
+
+
+class NotForkableError(UserError):
+    """agents cannot be forked from this wandb command, and `[pool] agent_start` is "fork" """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f'[pool] agent_start: agents cannot be forked: {reason}; use "auto"')
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,11 @@ class AgentCommand:
         """The command line of an agent for one run of `sweep`."""
         options = ["--forward-signals"] if self.forward_signals else []
         return [self.executable, "agent", "--count", "1", *options, sweep]
+
+    @classmethod
+    def from_help(cls, executable: str, text: str) -> "AgentCommand":
+        """The command line by what `wandb agent --help` prints."""
+        return cls(executable, "--forward-signals" in text)
 
 
 def find(configured: str, environ: Mapping[str, str]) -> str:
@@ -55,14 +74,41 @@ def find(configured: str, environ: Mapping[str, str]) -> str:
     return found
 
 
-async def probe(configured: str, environ: Mapping[str, str], workdir: Path) -> AgentCommand:
-    """Ask the wandb command for its options; starts it once, about a second.
+def python_of(path: str, environ: Mapping[str, str]) -> list[str]:
+    """The interpreter of the wandb command at `path`, with its flags. Raises NotForkableError."""
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(HEAD_BYTES).decode(errors="replace")
+    except OSError as error:
+        raise NotForkableError(f"{path} cannot be read: {error.strerror}") from error
+    words = _interpreter(text)
+    if not words or not Path(words[0]).name.startswith("python"):
+        raise NotForkableError(f"{path} is not a Python script")
+    if not ENTRY.search(text):
+        raise NotForkableError(f"{path} is not the script that comes with wandb")
+    python = shutil.which(words[0], path=environ.get("PATH"))
+    if python is None:
+        raise NotForkableError(f"{path}: its interpreter {words[0]} does not exist")
+    return [python, *words[1:]]
 
-    Raises NoWandbError when there is none or it does not work.
+
+def _interpreter(text: str) -> list[str]:
+    """What the first line of a script names; [] for none."""
+    first, second = (*text.splitlines()[:2], "", "")[:2]
+    if detour := SHELL_DETOUR.match(second):
+        return [detour["python"]]
+    words = first[2:].split() if first.startswith("#!") else []
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if word != "-S"]
+    return words
+
+
+async def probe(path: str, environ: Mapping[str, str], workdir: Path) -> AgentCommand:
+    """Ask the wandb command at `path` for its options; starts it once, about a second.
+
+    Raises NoWandbError when it does not work.
     """
-    path = await anyio.to_thread.run_sync(find, configured, environ)
-    text = await _output([path, "agent", "--help"], environ, workdir)
-    return AgentCommand(path, "--forward-signals" in text)
+    return AgentCommand.from_help(path, await _output([path, "agent", "--help"], environ, workdir))
 
 
 async def _output(command: list[str], environ: Mapping[str, str], workdir: Path) -> str:

@@ -35,6 +35,7 @@ VIEWS: list[Message] = [
     protocol.RedisView,
     protocol.UpstreamView,
     breaker.BreakerView,
+    protocol.AgentStartView,
     protocol.StatusView,
     protocol.RunView,
     protocol.LeaseView,

@@ -100,7 +100,7 @@ wishes = st.builds(
     Desired,
     slots=st.integers(0, 12),
     down=st.sampled_from(DownMode),
-    claiming=st.booleans(),
+    start_agents=st.booleans(),
     warm_agents=st.integers(0, 4),
     keep_idle_agents=st.booleans(),
 )
@@ -176,13 +176,13 @@ def test_a_node_without_slots_keeps_no_warm_agent() -> None:
 
 def test_agents_beyond_need_are_dismissed_also_while_nothing_is_claimed() -> None:
     world = seen(*running(2), ready=3)
-    assert plan(Desired(2, warm_agents=1, claiming=False), world) == [DismissAgents(1)]
+    assert plan(Desired(2, warm_agents=1, start_agents=False), world) == [DismissAgents(1)]
 
 
 def test_no_agent_is_started_while_a_failed_start_is_waited_out_or_nothing_is_claimed() -> None:
     world = seen(*slots(SlotState.IDLE))
     assert plan(Desired(1), replace(world, may_start=False)) == []
-    assert plan(Desired(1, claiming=False), world) == []
+    assert plan(Desired(1, start_agents=False), world) == []
 
 
 def test_a_node_that_will_claim_no_more_dismisses_every_idle_agent() -> None:
@@ -209,7 +209,7 @@ def test_carrying_the_plan_out_ends_in_the_world_that_was_wanted(
     if not desired.keep_idle_agents:
         wanted = 0
     assert world.ready_agents <= wanted
-    if desired.claiming and world.may_start:
+    if desired.start_agents and world.may_start:
         assert world.ready_agents == wanted
 
 

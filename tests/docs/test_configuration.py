@@ -13,6 +13,7 @@ import pytest
 from coordinator.config import FLAGS, Config, load
 from coordinator.config.load import ALIASES, known_keys, variable
 from coordinator.config.state_dir import default_socket, default_state_dir
+from coordinator.core.model import AgentStart
 from coordinator.core.presets import Preset, Target
 from coordinator.daemon.command import coordinatord
 from coordinator.daemon.state import StateDir, claim_state_dir
@@ -70,7 +71,7 @@ def test_the_shown_default_can_be_set_by_its_variable_and_by_set(key: str) -> No
 
 @pytest.mark.parametrize("key", [key for key, row in ROWS.items() if row["unit"]])
 def test_only_numbers_have_a_unit(key: str) -> None:
-    assert isinstance(default(key), int | float) or key == "pool.slots"
+    assert isinstance(default(key), int | float) or key in {"pool.slots", "pool.warm_agents"}
 
 
 def test_limits_that_a_row_states_are_those_of_the_types() -> None:
@@ -95,6 +96,7 @@ def test_every_word_that_a_key_takes_is_named() -> None:
         "redis.on_lease_loss": ("continue", "strict"),
         "events.format": ("auto", "json", "console"),
         "rank_gate": ("node", "job", "off"),
+        "pool.agent_start": tuple(AgentStart),
         "preemption.preset": tuple(Preset),
         "preemption.target": tuple(Target),
         "preemption.on_risk": ("drain", "preempt", "ignore"),

@@ -57,6 +57,8 @@ class Desk:
     """What `turned_away` answers."""
     passes_on: bool = True
     """What `ordered` answers."""
+    run_goes_on: bool = True
+    """What `due` answers."""
 
     def knows(self, token: str) -> bool:
         return token in self.known
@@ -73,6 +75,10 @@ class Desk:
 
     def troubled(self, token: str, reply: Reply) -> None:
         self.told.append(("troubled", (token, reply.status)))
+
+    async def due(self, token: str) -> bool:
+        assert self.knows(token)
+        return self.run_goes_on
 
     def ordered(self, token: str, orders: Orders) -> bool:
         self.told.append(("ordered", (token, orders)))

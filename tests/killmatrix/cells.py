@@ -15,6 +15,8 @@ class Victim(enum.StrEnum):
 
     DAEMON = "daemon"
     AGENT = "agent"
+    AGENT_SERVER = "agent_server"
+    """The process from which agents are forked."""
     SHIM = "shim"
     TRAINING = "training"
     REDIS = "redis"
@@ -66,17 +68,29 @@ CUT_OFF: tuple[Outcomes, ...] = (("interrupted", "finished"), ("preempted", "fin
 """Killed while it saved: the server re-queues a marked run, yet only after its silence."""
 
 EXPECTED: dict[Phase, dict[Victim, tuple[Outcomes, ...]]] = {
-    Phase.WARM: {Victim.DAEMON: DONE, Victim.AGENT: DONE, Victim.REDIS: DONE},
-    Phase.CLAIMED: {Victim.DAEMON: DONE, Victim.AGENT: DONE, Victim.REDIS: DONE},
+    Phase.WARM: {
+        Victim.DAEMON: DONE,
+        Victim.AGENT: DONE,
+        Victim.AGENT_SERVER: DONE,
+        Victim.REDIS: DONE,
+    },
+    Phase.CLAIMED: {
+        Victim.DAEMON: DONE,
+        Victim.AGENT: DONE,
+        Victim.AGENT_SERVER: DONE,
+        Victim.REDIS: DONE,
+    },
     Phase.WAITING: {
         Victim.DAEMON: DONE,
         Victim.AGENT: NEVER_BEGAN,
+        Victim.AGENT_SERVER: DONE,
         Victim.SHIM: NEVER_BEGAN,
         Victim.REDIS: DONE,
     },
     Phase.BEFORE_INIT: {
         Victim.DAEMON: DONE,
         Victim.AGENT: DONE,
+        Victim.AGENT_SERVER: DONE,
         Victim.SHIM: CRASHED,
         Victim.TRAINING: CRASHED,
         Victim.REDIS: DONE,
@@ -84,6 +98,7 @@ EXPECTED: dict[Phase, dict[Victim, tuple[Outcomes, ...]]] = {
     Phase.TRAINING: {
         Victim.DAEMON: DONE,
         Victim.AGENT: DONE,
+        Victim.AGENT_SERVER: DONE,
         Victim.SHIM: CRASHED,
         Victim.TRAINING: CRASHED,
         Victim.REDIS: DONE,
@@ -91,6 +106,7 @@ EXPECTED: dict[Phase, dict[Victim, tuple[Outcomes, ...]]] = {
     Phase.SAVING: {
         Victim.DAEMON: GAVE_UP,
         Victim.AGENT: GAVE_UP,
+        Victim.AGENT_SERVER: GAVE_UP,
         Victim.SHIM: CUT_OFF,
         Victim.TRAINING: CUT_OFF,
         Victim.REDIS: GAVE_UP,

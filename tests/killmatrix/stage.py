@@ -214,8 +214,11 @@ class Stage:
             living = node.processes()
             pids = [r["pid"] for r in node.records("begin") if r["pid"] in living]
             return pids[-1] if pids else None
-        mark = {Victim.AGENT: " agent --count", Victim.SHIM: "shim.py", Victim.REDIS: "redis.sock"}
+        mark = {Victim.AGENT: " agent --count", Victim.AGENT_SERVER: "agent_server.py",
+                Victim.SHIM: "shim.py", Victim.REDIS: "redis.sock"}  # fmt: skip
         found = [pid for pid, line in node.processes().items() if mark[victim] in line]
+        if victim is Victim.AGENT_SERVER:  # what it has forked bears its name for a moment
+            return min(found, default=None)
         if victim is not Victim.AGENT or len(found) < 2:
             return max(found, default=None)
         return self._busy_agent(node, found)

@@ -73,8 +73,8 @@ def reaper() -> None:
     ended = {known.pid, orphan}
     while not ended <= {seen.pid for seen in tree.processes() if seen.state == "Z"}:
         os.sched_yield()
-    collected = tree.reap_strangers([known.pid])
-    say(collected == [orphan], known.wait(), living.poll(), tree.reap_strangers([known.pid]))
+    collected = tree.reap(tree.ended_children() - {known.pid})
+    say(collected == [orphan], known.wait(), living.poll(), tree.reap(tree.ended_children()))
     living.kill()
     living.wait()
 

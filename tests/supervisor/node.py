@@ -40,9 +40,9 @@ from coordinator.supervisor.training import Order, Training
 from coordinator.supervisor.undelivered import Undelivered
 from coordinator.supervisor.views import Names, Views
 from coordinator.supervisor.wanted import Wanted, WantedFile
-from coordinator.wandb_account import Account, AgentCommand, Login
+from coordinator.wandb_account import Account, Login
 from coordinator.wandb_account.sweep_command import SweepCommand
-from tests.supervisor.stage import SECONDS, SWEEP, command, guards
+from tests.supervisor.stage import SECONDS, SWEEP, command, executing, guards
 
 GRACE_SECONDS = 3600.0
 NOBODY = "http://127.0.0.1:1"
@@ -141,9 +141,8 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
         endings = Endings(node="a", sweep=SWEEP, account=account, leases=leases,
                           history=History(folder / "runs.jsonl"), stays=files, rescues=rescues,
                           changed=changed, guards=guarded)  # fmt: skip
-        agent_settings = AgentSettings(AgentCommand(executable="wandb", forward_signals=True),
-                                       SWEEP, {}, folder, folder)  # fmt: skip
-        agents = Agents(agent_settings, changed, sweep.ended, guarded)
+        starter = executing(Path("wandb"), {}, folder)
+        agents = Agents(AgentSettings(SWEEP, {}, folder), starter, changed, sweep.ended, guarded)
         claims = Claims(5.0, _nothing_to_rescue, sweep.ended, agents.discard, guarded, kept=kept)
         shims = Shims(folder / "shim.sock")
         services = Services(agents, claims, shims, leases, changed, guarded, endings.begin,

@@ -14,7 +14,7 @@ import anyio
 
 from coordinator.config.model import Breaker as BreakerConfig
 from coordinator.config.model import Config
-from coordinator.core.model import CommandKind, SweepPath
+from coordinator.core.model import AgentStart, CommandKind, SweepPath
 from coordinator.core.wire import TrainCommand, heartbeat_answer
 from coordinator.daemon.guards import _breaker_settings, _pace_settings
 from coordinator.gateway import IdleBeat
@@ -27,8 +27,8 @@ from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.pacing import Pacer
 from coordinator.supervisor.premises import Premises
+from coordinator.supervisor.starter import AgentStarter, StarterSettings
 from coordinator.supervisor.upstream import Upstream
-from coordinator.wandb_account import AgentCommand
 from tests.support.emulator import wait_until
 
 SECONDS = 60.0
@@ -109,6 +109,13 @@ def guards(folder: Path, changed: Level | None = None, **breaker: Any) -> Guards
     )
 
 
+def executing(executable: Path, env: dict[str, str], folder: Path) -> AgentStarter:
+    """Starts `executable` anew for each agent."""
+    return AgentStarter(
+        StarterSettings(AgentStart.EXEC, str(executable), env, folder, folder / "logs")
+    )
+
+
 @asynccontextmanager
 async def crew(folder: Path, script: str = SLEEP) -> AsyncIterator[Crew]:
     """Agents whose executable is this shell script."""
@@ -116,14 +123,12 @@ async def crew(folder: Path, script: str = SLEEP) -> AsyncIterator[Crew]:
     executable.write_text(f"#!/bin/sh\n{script}\n")
     executable.chmod(0o755)
     env = {"PATH": os.environ["PATH"], "NOTES": str(folder / "notes")}
-    settings = AgentSettings(
-        AgentCommand(executable=str(executable), forward_signals=True),
-        SWEEP, env, folder, folder / "logs",
-    )  # fmt: skip
+    settings = AgentSettings(SWEEP, env, folder / "logs")
     (folder / "logs").mkdir(exist_ok=True)
     changed = Level()
     refusals: list[str] = []
-    agents = Agents(settings, changed, lambda: refusals.append("refused"), guards(folder))
+    agents = Agents(settings, executing(executable, env, folder), changed,
+                    lambda: refusals.append("refused"), guards(folder))  # fmt: skip
     tokens: list[str] = []
 
     def address(token: str) -> str:

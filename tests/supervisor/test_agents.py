@@ -30,7 +30,7 @@ async def test_an_agent_is_started_for_one_run_with_its_own_address_and_token(
         [agent] = await ours.started()
         await until("it has noted", (tmp_path / "noted").exists)
         words, *env = (tmp_path / "noted").read_text().splitlines()
-        assert words == "agent --count 1 --forward-signals my-team/vision/a1b2c3d4"
+        assert words == "agent --count 1 my-team/vision/a1b2c3d4"
         assert f"WANDB_BASE_URL=http://127.0.0.1:1/a/{agent.token}" in env
         assert f"COORDINATOR_RUN_AGENT={agent.token}" in env
         assert ours.agents.knows(agent.token)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import UserError
-from coordinator.wandb_account import AgentCommand, probe
-from coordinator.wandb_account.executable import NoWandbError, find
+from coordinator.wandb_account.executable import AgentCommand, NoWandbError, find, probe
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,181 @@
+"""Speaks to the agent server, which forks agents instead of starting them anew.
+
+Owns that process and its pipes. The agents are children of this process, as started ones are: they
+outlive their server. It must never hand out an agent whose end nobody can wait for.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from coordinator.process.spawn import Child, launched, open_log
+
+SERVER = Path(__file__).parent.parent / "agent_server.py"
+IMPORT_SECONDS = 60.0
+"""For the import of wandb; from a slow network file system it takes this order of time."""
+FORK_SECONDS = 15.0
+LONGEST_ANSWER = 65536
+TITLE_BYTES = 512
+"""Room that a forked agent has to show its own command line."""
+LOOK_SECONDS = 0.2
+UNKNOWN_EXIT_CODE = 255
+"""Its status was taken by somebody else; what asyncio says in this case."""
+
+
+class ServerGoneError(Exception):
+    """The agent server cannot be used, or no longer; the reason is for people."""
+
+
+class StaleError(Exception):
+    """wandb has changed on disk since the server imported it."""
+
+
+class Forked(Child):
+    """A process that the agent server has forked for us."""
+
+    def __init__(self, pid: int, *, eager: bool) -> None:
+        super().__init__(pid)
+        self.eager = eager
+        self._exit_code: int | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """See `Child`."""
+        return self._exit_code
+
+    async def wait(self) -> int:
+        """See `Child`; for one task at a time."""
+        pidfd = _pidfd(self.pid)
+        try:
+            while (code := self._take_status()) is None:
+                if pidfd is None:
+                    await anyio.sleep(LOOK_SECONDS)
+                else:
+                    await anyio.wait_readable(pidfd)
+        finally:
+            if pidfd is not None:
+                os.close(pidfd)
+        return code
+
+    def _take_status(self) -> int | None:
+        if self._exit_code is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self._exit_code = UNKNOWN_EXIT_CODE
+            else:
+                self._exit_code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._exit_code
+
+
+def _pidfd(pid: int) -> int | None:
+    """None where the kernel has no pidfd_open(2): before Linux 5.3, and in some sandboxes."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in {errno.ENOSYS, errno.EPERM, errno.ESRCH}:
+            return None
+        raise
+
+
+class AgentServer:
+    """One running server. Make it with `start`."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdout is not None, "started with pipes"
+        self._process = process
+        self._answers = BufferedByteReceiveStream(process.stdout)
+        self._turn = anyio.Lock()
+        self.version = ""
+        """Of wandb."""
+        self.eager = False
+        """Its agents ask for work at once, and again at once after an empty answer."""
+
+    @classmethod
+    async def start(
+        cls, python: Sequence[str], script: str, *, env: Mapping[str, str], cwd: Path, log: Path
+    ) -> "AgentServer":
+        """Start a server by the interpreter of the wandb command `script`.
+
+        Raises ServerGoneError when it cannot serve, OSError when it cannot be started.
+        """
+        command = [*python, str(SERVER), script, str(os.getpid()), "-" * TITLE_BYTES]
+        errors = await anyio.to_thread.run_sync(open_log, log)
+        try:
+            process = await anyio.open_process(
+                launched(command), stdin=PIPE, stdout=PIPE, stderr=errors, cwd=cwd, env=dict(env),
+                start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(errors)
+        server = cls(process)
+        try:
+            hello = await server._answer(IMPORT_SECONDS)
+        except BaseException:
+            await server.close()
+            raise
+        server.version, server.eager = hello["wandb"], hello["eager"]
+        return server
+
+    @property
+    def pid(self) -> int:
+        """Process ID of the server."""
+        return self._process.pid
+
+    async def fork(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: Path
+    ) -> Child:
+        """Fork a process that runs `wandb ARGV…` with its output appended to `output`.
+
+        Raises OSError when this process cannot be had, StaleError, and ServerGoneError.
+        """
+        os.close(await anyio.to_thread.run_sync(open_log, output))  # what is wrong is said here
+        request = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "output": str(output)}
+        with anyio.CancelScope(shield=True):  # an answer that nobody read would be the next one's
+            async with self._turn:
+                answer = await self._exchange(json.dumps(request).encode() + b"\n")
+        if "failed" in answer:
+            raise OSError(errno.EAGAIN, answer["failed"])
+        if "stale" in answer:
+            raise StaleError
+        return Forked(answer["pid"], eager=self.eager)
+
+    async def close(self) -> None:
+        """End the server; its agents go on."""
+        with anyio.CancelScope(shield=True):
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.aclose()
+
+    async def _exchange(self, request: bytes) -> dict[str, Any]:
+        assert self._process.stdin is not None, "started with pipes"
+        try:
+            with anyio.fail_after(FORK_SECONDS):
+                await self._process.stdin.send(request)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise ServerGoneError("the agent server has ended") from error
+        except TimeoutError as error:
+            raise ServerGoneError("the agent server does not read") from error
+        return await self._answer(FORK_SECONDS)
+
+    async def _answer(self, seconds: float) -> dict[str, Any]:
+        try:
+            with anyio.fail_after(seconds):
+                line = await self._answers.receive_until(b"\n", LONGEST_ANSWER)
+        except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError) as error:
+            raise ServerGoneError("the agent server has ended") from error
+        except (TimeoutError, anyio.DelimiterNotFound) as error:
+            raise ServerGoneError(f"the agent server did not answer in {seconds:.0f} s") from error
+        answer: dict[str, Any] = json.loads(line)
+        if "refused" in answer:
+            raise ServerGoneError(answer["refused"])
+        return answer
