@@ -97,6 +97,8 @@ class Gateway:
         if wire.is_heartbeat(query):
             return await self._heartbeat(request, token, query, body)
         reply = await self._send(request, body)
+        if not self._desk.knows(token):  # it has ended meanwhile
+            return _respond(reply)
         if _is_trouble(reply):
             self._desk.troubled(token, reply)
         if wire.is_registration(query):
@@ -133,6 +135,8 @@ class Gateway:
         if not await self._desk.due(token):
             return _respond(nothing)
         reply = await ask()
+        if not self._desk.knows(token):  # it has ended meanwhile
+            return _respond(nothing)
         if _is_trouble(reply):
             self._desk.troubled(token, reply)
         orders = wire.parse_orders(reply.body) if reply.status == HTTPStatus.OK else None

@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from time import monotonic
 
 import anyio
 import pytest
@@ -309,6 +310,41 @@ async def test_at_the_end_every_agent_is_gone_whatever_it_was_doing(tmp_path: Pa
         assert len(pids) == 3
         assert all(state_of(pid) in ("", "Z") for pid in pids)
         assert ours.agents.pids == []
+
+
+# --- heartbeats of an agent with a run -----------------------------------------------------------
+async def test_the_server_hears_of_a_run_no_more_often_than_from_a_bare_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "REPORT_SECONDS", 0.3)
+    async with crew(tmp_path) as ours:
+        [agent] = await ours.started()
+        began = monotonic()
+        ours.agents.give(agent, command("r1"))
+        for _ in range(3):
+            assert await within(ours.agents.due(agent.token))
+        assert monotonic() - began >= 0.9
+
+
+async def test_an_agent_whose_training_has_ended_is_let_go_at_once(tmp_path: Path) -> None:
+    async with crew(tmp_path) as ours:
+        [agent] = await ours.started()
+        ours.agents.give(agent, command("r1"))
+        heard: list[bool] = []
+
+        async def beat() -> None:
+            heard.append(await ours.agents.due(agent.token))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(beat)
+            await anyio.wait_all_tasks_blocked()
+            agent.run_ended.set()
+            with anyio.move_on_after(agent_module.REPORT_SECONDS) as in_time:
+                while not heard:
+                    await anyio.lowlevel.checkpoint()
+        assert not in_time.cancelled_caught
+        assert heard == [False]
+        assert not await ours.agents.due(agent.token), "nor does the server hear of it later"
 
 
 # --- orders ---------------------------------------------------------------------------------------
