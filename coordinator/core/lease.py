@@ -12,7 +12,7 @@ The holder's state machine, one for each lease held (time since the last acknowl
     strict, silence >= TTL - stop budget -------> SURRENDERED (stop in time, release)
 
 Only LOST and RELEASED take a lease out of the renewal. Nothing but the knowledge of another owner
-ever leads to LOST: losing sight of Redis does not (promise 5).
+ever leads to LOST. Losing sight of Redis does not: it must never end a healthy training.
 """
 
 import enum

@@ -47,9 +47,12 @@ class Child(ABC):
                 os.kill(self.pid, signum)
 
     async def kill_session(self) -> int:
-        """SIGKILL whatever lives in its session; the number of processes that were hit."""
+        """SIGKILL whatever lives in its session, or in one that was made below it, as old versions
+        of wandb do for a service; the number of processes that were hit.
+        """
         self.send(signal.SIGCONT)
-        return await tree.kill_all(lambda: tree.in_session(self.pid))
+        sessions = await anyio.to_thread.run_sync(tree.sessions_of, self.pid)
+        return await tree.kill_all(lambda: tree.in_session(*sessions))
 
 
 class Spawned(Child):

@@ -61,9 +61,19 @@ def state_of(pid: int) -> str:
     return stat.rpartition(")")[2].split()[0]
 
 
-def in_session(session: int) -> list[int]:
-    """Living processes of a session."""
-    return [seen.pid for seen in processes() if seen.session == session and seen.state not in DEAD]
+def in_session(*sessions: int) -> list[int]:
+    """Living processes of these sessions."""
+    return [seen.pid for seen in processes() if seen.session in sessions and seen.state not in DEAD]
+
+
+def sessions_of(root: int) -> set[int]:
+    """The session that `root` leads, and those that processes below it have made for themselves."""
+    seen = [one for one in processes() if one.state not in DEAD]
+    found, sessions = {root}, {root}
+    while more := {one.pid for one in seen if one.parent in found} - found:
+        found |= more
+        sessions |= {one.session for one in seen if one.pid in more}
+    return sessions
 
 
 def of_claim(claim: str, session: int | None = None) -> list[int]:

@@ -55,7 +55,6 @@ class Agent:
         self.server_id: str | None = None
         self.beat: IdleBeat | None = None
         self.run_id: str | None = None
-        self.registered = False
         self.guest = False
         """Known to us only: the server takes no agents on for a sweep that is over."""
         self.cancelled_runs: set[str] = set()

@@ -238,7 +238,7 @@ class Agents:
     def registered(self, token: str, agent_id: str) -> None:
         """The server has taken the agent on."""
         agent = self._by_token[token]
-        agent.server_id, agent.registered = agent_id, True
+        agent.server_id = agent_id
         self.proven, self._failures = True, 0
         log.info("agent_registered", agent=agent.number, server_id=agent_id)
         self._changed.bump()
@@ -247,7 +247,7 @@ class Agents:
         """The server has refused the agent; it will end with its own words, or is our guest."""
         agent = self._by_token[token]
         if reply.status in {HTTPStatus.OK, HTTPStatus.BAD_REQUEST} and self.welcome():
-            agent.guest = agent.registered = True
+            agent.guest = True
             self.proven, self._failures = True, 0
             log.info("agent_admitted", agent=agent.number)
             self._changed.bump()

@@ -16,3 +16,14 @@ def put_whole(path: Path, content: bytes, durable: bool = True) -> None:
         if durable:
             os.fsync(file.fileno())
     scratch.replace(path)
+    if durable:
+        _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    """Or the new name may be lost with the power; fsync(2) says so."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -31,9 +31,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="compat-") as scratch:
         base = options.keep or Path(scratch)
         verdicts = [_judged(version, base / version) for version in options.versions]
-    say(f"\n{'wandb':10}{'signals forwarded':20}{'finished':10}{'handed over':13}{'rescued':9}")
+    say(f"\n{'wandb':10}{'agents by':11}{'signals forwarded':20}{'finished':10}"
+        f"{'handed over':13}{'rescued':9}")  # fmt: skip
     for verdict in verdicts:
-        say(f"{verdict.version:10}{verdict.forwards!s:20}{verdict.finished:<10}"
+        say(f"{verdict.version:10}{verdict.start:11}{verdict.forwards!s:20}{verdict.finished:<10}"
              f"{verdict.handed_over:<13}{verdict.rescued:<9}{verdict.wrong or 'ok'}")  # fmt: skip
     return 1 if any(verdict.wrong for verdict in verdicts) else 0
 

@@ -33,6 +33,8 @@ class Verdict:
 
     version: str
     forwards: bool = False
+    start: str = "exec"
+    """How its agents were started: forked or executed."""
     finished: int = 0
     handed_over: int = 0
     rescued: int = 0
@@ -54,8 +56,9 @@ def play(version: str, python: Path, directory: Path) -> Verdict:
         ]
         for node in nodes:
             stack.callback(node.end)
-        _run(*nodes)
-        return _judge(Verdict(version, _forwards(python)), emulator, *nodes)
+        verdict = Verdict(version, _forwards(python))
+        _run(verdict, *nodes)
+        return _judge(verdict, emulator, *nodes)
 
 
 def _forwards(python: Path) -> bool:
@@ -65,9 +68,10 @@ def _forwards(python: Path) -> bool:
     return "--forward-signals" in done.stdout
 
 
-def _run(a: Node, b: Node) -> None:
+def _run(verdict: Verdict, a: Node, b: Node) -> None:
     a.start().wait_running(1, PATIENCE)
     wait_until("the first run logs", lambda: a.records("init"), PATIENCE)
+    verdict.start = a.status()["agent_start"]["way"]
     b.start()
     wait_until("b asks for work", lambda: b.events("agent_registered"), PATIENCE)
     a.send(signal.SIGTERM)

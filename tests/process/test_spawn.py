@@ -68,6 +68,17 @@ async def test_a_child_gets_exactly_its_environment_and_directory_and_no_input(
     assert output(tmp_path).splitlines()[-3:] == [str(tmp_path), "/dev/null", "4"]
 
 
+async def test_what_has_left_its_session_is_killed_with_it(tmp_path: Path) -> None:
+    script = f"setsid {' '.join(SLEEPER)} & echo $!; wait"
+    child = await start(tmp_path, "sh", "-c", script)
+    await until("both live", lambda: len(tree.sessions_of(child.pid)) == 2)
+    escaped = int(output(tmp_path))
+    assert os.getsid(escaped) != child.pid
+    await child.kill_session()
+    await ended(child)
+    assert state(escaped) in ("", "Z")
+
+
 async def test_output_and_errors_are_appended_to_one_file_that_only_we_may_read(
     tmp_path: Path,
 ) -> None:
