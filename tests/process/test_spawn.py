@@ -1,6 +1,7 @@
 """Children of the daemon: where they live, where their output goes, and how they end."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -69,7 +70,7 @@ async def test_a_child_gets_exactly_its_environment_and_directory_and_no_input(
 
 
 async def test_what_has_left_its_session_is_killed_with_it(tmp_path: Path) -> None:
-    script = f"setsid {' '.join(SLEEPER)} & echo $!; wait"
+    script = f"setsid {shlex.join(SLEEPER)} & echo $!; wait"
     child = await start(tmp_path, "sh", "-c", script)
     await until("both live", lambda: len(tree.sessions_of(child.pid)) == 2)
     escaped = int(output(tmp_path))
