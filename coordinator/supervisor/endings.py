@@ -114,11 +114,11 @@ class Endings:
             self._changed.bump()
 
     async def _release(self, training: Training) -> None:
-        if training.fenced:
+        if training.attempt.fenced:
             await self._leases.forget(training.lease.token)
             return
         ending = training.ending(None)
-        likely = training.preempted and asks_the_server(ending)
+        likely = training.attempt.preempted and asks_the_server(ending)
         outcome = Outcome.PREEMPTED if likely else judge(ending)[0]
         await self._leases.release(training.lease.token, outcome)
 
@@ -156,7 +156,7 @@ class Endings:
             exit_code=ending.exit_code,
             signal=None if ending.signal is None else signal_name(ending.signal),
             ended=utc_now(),
-            detail=training.error or cause,
+            detail=training.attempt.error or cause,
             server_state=ending.server_state,
         )
         await self._history.add(view)
@@ -228,6 +228,6 @@ def view_of(training: Training, node: str) -> RunView:
         signal=None,
         started=training.began,
         ended=None,
-        pid=training.pid,
+        pid=training.attempt.pid,
         fence=training.lease.fence,
     )

@@ -29,7 +29,7 @@ class Guards:
         """Look after all of them until cancelled; `living`: the trainings of the node."""
 
         def ages() -> list[tuple[int, float | None]]:
-            return [(t.slot, t.lived_seconds) for t in living() if not t.exited]
+            return [(t.slot, t.lived_seconds) for t in living() if not t.attempt.exited]
 
         async with anyio.create_task_group() as group:
             group.start_soon(self.breakers.run, ages)

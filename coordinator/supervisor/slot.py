@@ -101,13 +101,14 @@ class Slot:
         """The state as people see it."""
         if self.training is None or self.state is not SlotState.RUNNING:
             return self.state
-        if self.training.stuck:
+        attempt = self.training.attempt
+        if attempt.stuck:
             return SlotState.DIRTY
-        if self.training.pid is None:
+        if attempt.pid is None:
             return SlotState.STARTING
-        if self.training.exited:
+        if attempt.exited:
             return SlotState.CLOSING
-        return SlotState.STOPPING if self.training.stopping else SlotState.RUNNING
+        return SlotState.STOPPING if attempt.stopping else SlotState.RUNNING
 
     # --- the life of a run --------------------------------------------------------------------
     async def turn(self) -> bool:
@@ -131,7 +132,7 @@ class Slot:
         link = await self._reconnected(stay)
         if link is not None:
             await training.go_on(link, self._settings.grace_seconds)
-        if training.status is None:
+        if not training.attempt.exited:
             await training.clear_away(await self._exit_of(training))
         await anyio.to_thread.run_sync(self._services.kernel.release, training.claim)
         self._leave(training)
@@ -290,7 +291,7 @@ class Slot:
         kernel = self._services.kernel
         cgroup = await anyio.to_thread.run_sync(kernel.enclose, training.claim)
         await training.run(ready.link, Order(env, settings.linger_seconds, exit_file, cgroup))
-        if training.status is None and (exit_ := await self._exit_of(training)) is not None:
+        if not training.attempt.exited and (exit_ := await self._exit_of(training)) is not None:
             await training.believe(exit_)
         await anyio.to_thread.run_sync(kernel.release, training.claim)
         self._leave(training)

@@ -100,7 +100,7 @@ class Views:
             slot=slot.number,
             state=slot.view_state(),
             run_id=slot.run_id,
-            pid=training.pid if training else None,
+            pid=training.attempt.pid if training else None,
             agent_pid=slot.agent.pid if slot.agent else None,
             gpus=assign(names.gpus, slot.number, names.gpus_per_slot),
             since=slot.since,
@@ -143,7 +143,7 @@ class Views:
         reasons += [
             f"slot {slot.number}: processes {pids} of run {slot.run_id} cannot be killed"
             for slot in self._pool.slots.values()
-            if slot.training is not None and (pids := slot.training.stuck)
+            if slot.training is not None and (pids := slot.training.attempt.stuck)
         ]
         if trouble := self._pool.services.agents.trouble:
             reasons.append(f"agents: {trouble}")

@@ -37,8 +37,8 @@ async def test_the_end_of_the_machine_preempts_by_its_deadline_once(tmp_path: Pa
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()
         assert ours.pool.state is NodeState.DRAINING
-        assert shim.training._kill_at is not None
-        left = shim.training._kill_at - monotonic()
+        assert shim.training.attempt.kill_at is not None
+        left = shim.training.attempt.kill_at - monotonic()
         assert left == pytest.approx(120 - RESERVE_SECONDS, abs=10)
 
 
@@ -68,7 +68,7 @@ async def test_a_risk_is_answered_as_configured_and_a_pause_not_at_all(
         shim = await ours.train(0, "run-a")
         await CloudNotices(ours.pool, on_risk).heed(notice)
         assert ours.pool.state is state
-        assert shim.training.preempted is preempted
+        assert shim.training.attempt.preempted is preempted
 
 
 async def test_a_batch_job_on_a_machine_at_risk_ends_after_its_last_training(

@@ -69,7 +69,7 @@ async def test_a_target_is_a_slot_a_run_or_all(target: str, hit: list[int], tmp_
         shims = [await ours.train(0, "run-a"), await ours.train(1, "run-b")]
         answer = await ours.commands.handle(Preempt(target))
         assert answer == Done(f"preempting {len(hit)} training{'s' if len(hit) > 1 else ''}")
-        assert [n for n, shim in enumerate(shims) if shim.training.preempted] == hit
+        assert [n for n, shim in enumerate(shims) if shim.training.attempt.preempted] == hit
         for number in hit:
             assert await shims[number].told() == {
                 "do": "signal", "signal": signal.SIGUSR2, "once": True, "preempt": True,
@@ -104,7 +104,7 @@ async def test_a_negative_grace_is_refused_and_nothing_is_preempted(tmp_path: Pa
         for target in ("0", None):
             answer = await ours.commands.handle(Preempt(target, grace_seconds=-1.0))
             assert isinstance(answer, Invalid)
-        assert not shim.training.preempted
+        assert not shim.training.attempt.preempted
         assert ours.pool.state is NodeState.RUNNING
 
 
@@ -121,7 +121,7 @@ async def test_a_signal_goes_to_the_training_as_often_as_a_person_sends_it(
             assert await shim.told() == {
                 "do": "signal", "signal": 10, "once": False, "preempt": False,
             }  # fmt: skip
-        assert not shim.training.preempted, "a signal of a person is no preemption"
+        assert not shim.training.attempt.preempted, "a signal of a person is no preemption"
 
 
 async def test_an_unknown_signal_is_refused_before_the_target_is_looked_at(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ async def test_a_preempted_node_gives_up_every_run_and_stays_drained(tmp_path: P
     async with node(tmp_path) as ours:
         shims = [await ours.train(0, "run-a"), await ours.train(1, "run-b")]
         assert isinstance(await ours.commands.handle(Preempt()), Done)
-        assert [shim.training.preempted for shim in shims] == [True, True]
+        assert [shim.training.attempt.preempted for shim in shims] == [True, True]
         states = [ours.pool.state]
         assert isinstance(await ours.commands.handle(Undrain()), Done)
         assert [*states, ours.pool.state] == [NodeState.DRAINING, NodeState.RUNNING]
@@ -173,7 +173,7 @@ async def test_a_stopping_daemon_ends_its_trainings_as_was_said_and_takes_no_oth
         answer = await ours.commands.handle(Stop(down))
         assert answer == Done("stopping; 1 trainings end first")
         assert ours.pool.state is NodeState.STOPPING
-        assert shim.training.preempted is (down is not DownMode.DRAIN)
+        assert shim.training.attempt.preempted is (down is not DownMode.DRAIN)
         requests: list[RequestUnion] = [
             Scale("8"), Drain(), Undrain(), Pause(), Resume(),
         ]  # fmt: skip
@@ -227,8 +227,10 @@ async def test_the_first_notice_preempts_the_node_with_the_signal_that_it_was_ma
         ours.pool.notice(signal.SIGUSR1, "SIGTERM")  # a storm
         assert (await shim.told())["signal"] == signal.SIGUSR1
         assert ours.pool.exit_code == PREEMPTED_EXIT_CODE
-        assert shim.training._kill_at is not None
-        assert shim.training._kill_at > monotonic() + GRACE_SECONDS / 2, "the storm hurried nobody"
+        assert shim.training.attempt.kill_at is not None
+        assert shim.training.attempt.kill_at > monotonic() + GRACE_SECONDS / 2, (
+            "the storm hurried nobody"
+        )
         await ours.commands.handle(Signal("USR2", "0"))
         assert (await shim.told())["signal"] == signal.SIGUSR2, "and nothing came between"
 

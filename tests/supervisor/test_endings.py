@@ -1,5 +1,6 @@
 """The end of a stay, told once, however often a daemon is killed while it tells."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -37,7 +38,7 @@ async def test_a_run_that_the_server_hands_out_again_at_once_was_preempted_befor
     async with node(tmp_path) as here:
         endings, training = here.pool.endings, (await here.train(0, "r1")).training
         monkeypatch.setattr(endings, "_ask", shown)
-        training.pid, training.status, training.preempted = 1, 143 << 8, True
+        training.attempt = replace(training.attempt, pid=1, status=143 << 8, preempted=True)
         async with anyio.create_task_group() as group:
             group.start_soon(endings._record, training)
             await anyio.sleep(0.3)  # it has asked the server and Redis by now

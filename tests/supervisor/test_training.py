@@ -14,6 +14,7 @@ import pytest
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from coordinator.core.attempt import Phase
 from coordinator.core.model import CommandKind, Outcome, SlotState
 from coordinator.core.outcome import judge
 from coordinator.core.shim_protocol import Go, KillTree, SendSignal, ShimTold
@@ -93,7 +94,7 @@ async def test_a_notice_before_the_word_to_start_is_sent_after_it(tmp_path: Path
         await shim.say(b'{"say":"exited","status":36608}')
         await shim.say(b'{"say":"tree_gone","killed":0}')
         with anyio.fail_after(20):
-            while not subject.exited:
+            while not subject.attempt.exited:
                 await subject.changed.wait()
         await shim.close()
         group.cancel_scope.cancel()
@@ -139,7 +140,7 @@ async def test_an_adopted_training_that_had_been_told_to_end_ends_by_that(
             assert await shim.hear() == KillTree()
         await shim.say(b'{"say":"exited","status":9}')
         await shim.say(b'{"say":"tree_gone","killed":0}')
-        await within(lambda: subject._gone)
+        await within(lambda: subject.attempt.phase is Phase.GONE)
         await shim.close()
         group.cancel_scope.cancel()
 
@@ -217,7 +218,7 @@ async def launched(
         group.start_soon(subject.run, link, Order({}, 1.0, folder / "exit"))
         assert isinstance(await shim.hear(), Go)
         await shim.say(b'{"say":"started","pid":%d}' % it.pid)
-        await within(lambda: subject.pid is not None)
+        await within(lambda: subject.attempt.pid is not None)
         await until("its child runs", lambda: "sleep 600" in map(command_line, children(it.pid)))
         try:
             yield it, subject, shim
@@ -225,7 +226,7 @@ async def launched(
             os.killpg(it.pid, signal.SIGKILL)
             it.wait()
         await shim.say(b'{"say":"tree_gone","killed":0}')
-        await within(lambda: subject._gone)
+        await within(lambda: subject.attempt.phase is Phase.GONE)
         await shim.close()
         group.cancel_scope.cancel()
 
@@ -251,11 +252,11 @@ async def test_a_frozen_training_is_woken_for_its_notice(tmp_path: Path) -> None
         group.start_soon(subject.run, link, Order({}, 1.0, tmp_path / "exit"))
         assert isinstance(await shim.hear(), Go)
         await shim.say(b'{"say":"started","pid":%d}' % it.pid)
-        await within(lambda: subject.pid is not None)
+        await within(lambda: subject.attempt.pid is not None)
         it.send_signal(signal.SIGSTOP)
         await until("it is stopped", lambda: tree.state_of(it.pid) == "T")
         await subject.look()
-        assert subject.frozen
+        assert subject.attempt.stopped
 
         subject.preempt(signal.SIGTERM, 60.0)
 
@@ -264,9 +265,9 @@ async def test_a_frozen_training_is_woken_for_its_notice(tmp_path: Path) -> None
         it.send_signal(signal.SIGCONT)
         await until("it goes on", lambda: tree.state_of(it.pid) == "S")
         await subject.look()
-        assert [subject.frozen] == [False]
+        assert [subject.attempt.stopped] == [False]
         await shim.say(b'{"say":"tree_gone","killed":0}')
-        await within(lambda: subject._gone)
+        await within(lambda: subject.attempt.phase is Phase.GONE)
         await shim.close()
         group.cancel_scope.cancel()
     it.kill()
@@ -287,11 +288,11 @@ async def test_a_slot_is_dirty_while_a_process_of_it_cannot_be_killed(
                 await shim.stream.aclose()
                 slot = here.pool.slots[0]
                 await within(lambda: slot.view_state() is SlotState.DIRTY)
-                assert shim.training.stuck == [writer.pid]
+                assert shim.training.attempt.stuck == (writer.pid,)
                 here.pool.exit_code = 0
                 assert here.pool._finished() == 0, "the end does not wait for it"
                 await anyio.to_thread.run_sync(thaw)
-                await within(lambda: not shim.training.stuck)
+                await within(lambda: not shim.training.attempt.stuck)
 
 
 async def within(true: Callable[[], bool]) -> None:
