@@ -32,7 +32,7 @@ _MAX_PATH_BYTES = 107
 _PROTOCOL_HEADER = "X-Coordinator-Protocol"
 _VERSION_HEADER = "X-Coordinator-Version"
 _OK = 200
-_CODES = {
+CODES = {
     "done": ExitCode.DONE,
     "refused": ExitCode.REFUSED,
     "invalid": ExitCode.USAGE,
@@ -187,9 +187,9 @@ def _done(body: bytes) -> Done:
     """The answer in `body` if it is a good one. Raises ControlError for every other."""
     answer = record(body)
     kind, message = answer.get("answer"), answer.get("message", "")
-    if not isinstance(kind, str) or kind not in _CODES or not isinstance(message, str):
+    if not isinstance(kind, str) or kind not in CODES or not isinstance(message, str):
         raise _not_understood(f"{body[:_SHOWN_BYTES]!r}")
-    if code := _CODES[kind]:
+    if code := CODES[kind]:
         raise ControlError(message, code)
     return Done(message, answer.get("data"))
 

@@ -106,7 +106,7 @@ def _row(row: Sequence[Cell], widths: Sequence[int], page: Page) -> list[str]:
 
 def _fit(wanted: Sequence[int], columns: int) -> list[int]:
     """Widths for columns that want so much: the widest give way until all fit."""
-    widths = [max(1, min(want, columns)) for want in wanted]
+    widths = [max(1, min(want, max(columns, _NARROWEST))) for want in wanted]
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - columns
     while excess > 0 and max(widths) > _NARROWEST:
         widths[widths.index(max(widths))] -= 1

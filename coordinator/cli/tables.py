@@ -16,7 +16,7 @@ from coordinator.core.cluster import LeaseDetailView, NodeView
 from coordinator.core.model import Outcome
 from coordinator.core.protocol import LeaseView, RunView
 
-_OUTCOME_STYLES = {
+OUTCOME_STYLES = {
     Outcome.FINISHED: layout.GREEN,
     Outcome.FAILED: layout.RED,
     Outcome.PREEMPTED: layout.GREEN,
@@ -46,7 +46,7 @@ def _run(run: RunView, now: datetime) -> list[Cell]:
         cell(run.node),
         cell(run.slot),
         cell(run.kind.value),
-        cell(outcome.value, _OUTCOME_STYLES[outcome]) if outcome else cell("running"),
+        cell(outcome.value, OUTCOME_STYLES[outcome]) if outcome else cell("running"),
         cell(ended),
         cell(ago(run.started, now)),
         cell(_took(run, now)),
