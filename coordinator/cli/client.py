@@ -82,7 +82,7 @@ class Client:
             return _done(exchange.body())
 
     def lines(self, route: str, query: Mapping[str, str]) -> Iterator[bytes]:
-        """The JSON lines of a stream, without the blank ones. Raises ControlError."""
+        """The JSON lines of a stream; empty ones while nothing is new. Raises ControlError."""
         target = f"{route}?" + "&".join(f"{name}={_quoted(query[name])}" for name in query)
         with self._explained(), Exchange(self.path, SILENCE_SECONDS) as exchange:
             self._send(exchange, "GET", target, b"")
@@ -91,8 +91,7 @@ class Client:
             for line in exchange.lines():
                 if line.startswith(b'{"answer":'):
                     _done(line)
-                if line and not line.isspace():
-                    yield line
+                yield line.strip()
 
     def peer_pid(self) -> int:
         """The daemon's process ID as seen from here, 0 when it cannot be seen."""

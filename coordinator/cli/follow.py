@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from coordinator.cli.options import CONTEXT, Settings, examples, pass_settings, shared
+from coordinator.cli.terminal import require_reader
 
 _MOST = 100_000
 """The daemon gives no more of the past in one answer."""
@@ -17,9 +18,11 @@ Form = Callable[[bytes], str]
 
 def _print(lines: Iterator[bytes], form: Form, *, at_once: bool) -> None:
     for line in lines:
-        sys.stdout.write(form(line) + "\n")
+        if line:
+            sys.stdout.write(form(line) + "\n")
         if at_once:
             sys.stdout.flush()
+            require_reader()
 
 
 def _unchanged(line: bytes) -> str:

@@ -108,8 +108,9 @@ def _slot(slot: Fields, now: datetime) -> list[Cell]:
 
 def _redis(redis: Fields) -> str:
     place = "embedded, " if redis.flag("embedded") else ""
-    held = f"{place}{redis.number('leases_held', 0)} leases held"
-    return _words(redis.text("state"), redis.text("url"), held, redis.text("detail", ""))
+    held = redis.number("leases_held", 0)
+    leases = f"{place}{held} {'lease' if held == 1 else 'leases'} held"
+    return _words(redis.text("state"), redis.text("url"), leases, redis.text("detail", ""))
 
 
 def _upstream(upstream: Fields) -> str:

@@ -83,6 +83,19 @@ def prepare(*, as_json: bool) -> None:
         sys.stdout.reconfigure(encoding=encoding, errors=_JSON_ERRORS)
 
 
+def require_reader() -> None:
+    """Raise BrokenPipeError when nobody can read standard output any more; a write would find out.
+
+    For output that may have nothing to write for hours.
+    """
+    import select  # noqa: PLC0415 - not for --help
+
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # POLLERR is always told
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        raise BrokenPipeError
+
+
 def _nowhere() -> TextIOWrapper:
     return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - as long as the process
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 import structlog
 
-from coordinator.control import LogLine
+from coordinator.control import LogLine, streams
 from coordinator.core.model import SlotState
 from coordinator.core.plain import plain, plain_lines
 from coordinator.core.protocol import Done, Refused
@@ -135,6 +135,19 @@ async def test_a_reader_that_has_left_is_141(daemon: Daemon, line: str) -> None:
     os.close(reader)
     env = {"COORDINATOR_SOCKET": str(daemon.socket)}
     result = await ctl_process(*line.split(), env=env, stdout=writer)
+    os.close(writer)
+    assert (result.code, result.err) == (141, "")
+
+
+@pytest.mark.parametrize("command", ["events", "logs"])
+async def test_following_ends_when_the_reader_has_left_and_nothing_happens(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(streams, "KEEPALIVE_SECONDS", 0.1)
+    reader, writer = os.pipe()
+    os.close(reader)
+    env = {"COORDINATOR_SOCKET": str(daemon.socket)}
+    result = await ctl_process(command, "-f", "-n", "0", env=env, stdout=writer)
     os.close(writer)
     assert (result.code, result.err) == (141, "")
 
