@@ -1,5 +1,5 @@
 """`python -m coordinator.cli`."""
 
-from coordinator.cli.entry import main
+from coordinator.cli.start import main
 
 main()

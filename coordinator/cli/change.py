@@ -3,7 +3,6 @@
 Owns their arguments. What they mean is decided by the daemon; each prints the daemon's answer.
 """
 
-import json
 import re
 
 import click
@@ -42,13 +41,6 @@ def _carry_out(settings: Settings, request: RequestUnion) -> str:
     return settings.client().ask(request).message
 
 
-def _print_done(settings: Settings, message: str) -> None:
-    if settings.as_json:
-        click.echo(json.dumps({"answer": "done", "message": message}))
-    else:
-        click.echo(message or "done")
-
-
 class _ScaleCommand(click.Command):
     """A command whose argument may be "-1" without being taken for an option."""
 
@@ -84,7 +76,7 @@ def scale_command(
     message = _carry_out(settings, Scale(target=target, down=DownMode(down or "drain")))
     if wait:
         wait_for(settings.client(), SETTLED, timeout_seconds)
-    _print_done(settings, message)
+    settings.print_done(message)
 
 
 @click.command(
@@ -98,7 +90,7 @@ def drain_command(settings: Settings, wait: bool, timeout_seconds: float) -> Non
     message = _carry_out(settings, Drain())
     if wait:
         wait_for(settings.client(), DRAINED, timeout_seconds)
-    _print_done(settings, message)
+    settings.print_done(message)
 
 
 @click.command("undrain", context_settings=CONTEXT, epilog=examples("undrain"))
@@ -106,7 +98,7 @@ def drain_command(settings: Settings, wait: bool, timeout_seconds: float) -> Non
 @pass_settings
 def undrain_command(settings: Settings) -> None:
     """Take work again after drain or preempt."""
-    _print_done(settings, _carry_out(settings, Undrain()))
+    settings.print_done(_carry_out(settings, Undrain()))
 
 
 @click.command("pause", context_settings=CONTEXT, epilog=examples("pause"))
@@ -114,7 +106,7 @@ def undrain_command(settings: Settings) -> None:
 @pass_settings
 def pause_command(settings: Settings) -> None:
     """Stop claiming work; running trainings go on."""
-    _print_done(settings, _carry_out(settings, Pause()))
+    settings.print_done(_carry_out(settings, Pause()))
 
 
 @click.command("resume", context_settings=CONTEXT, epilog=examples("resume", "resume 1a2b3c4d"))
@@ -126,7 +118,7 @@ def resume_command(settings: Settings, run_id: str | None) -> None:
 
     With RUN_ID only that run is taken out of quarantine; it is trained again.
     """
-    _print_done(settings, _carry_out(settings, Resume(run_id=run_id)))
+    settings.print_done(_carry_out(settings, Resume(run_id=run_id)))
 
 
 @click.command(
@@ -150,7 +142,7 @@ def preempt_command(settings: Settings, target: str | None, grace_seconds: float
     TARGET is a slot number or a run ID; without one the whole node is preempted and stays drained.
     """
     request = Preempt(target=target, grace_seconds=grace_seconds)
-    _print_done(settings, _carry_out(settings, request))
+    settings.print_done(_carry_out(settings, request))
 
 
 @click.command(
@@ -169,7 +161,7 @@ def signal_command(settings: Settings, signal: str, target: str) -> None:
         name = signal_name(signal_number(signal))
     except ValueError as error:
         raise click.BadParameter(f"{error}.", param_hint="SIG") from error
-    _print_done(settings, _carry_out(settings, Signal(signal=name, target=target)))
+    settings.print_done(_carry_out(settings, Signal(signal=name, target=target)))
 
 
 @click.command(
@@ -186,4 +178,4 @@ def stop_command(settings: Settings, down: str | None, wait: bool, timeout_secon
         message = client.ask(Stop(down=DownMode(down or "preempt"))).message
         if wait:
             wait_for(client, GONE, timeout_seconds, process)
-    _print_done(settings, message)
+    settings.print_done(message)

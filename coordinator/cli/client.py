@@ -1,33 +1,29 @@
-"""The client of the control socket: HTTP over a unix socket with the standard library.
+"""The client of the control socket.
 
-Owns the connection and turns everything that can go wrong with it into one line and an exit code.
-Every read has a time-out. It must never retry a command: it may have been carried out.
+Owns what is asked, and turns everything that can go wrong with it into one line and an exit code.
+It must never retry a command: it may have been carried out. It must load neither an HTTP library
+nor msgspec by itself: `status` needs none of them.
 """
 
-import http.client
+import json
 import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlencode
-
-import msgspec
 
 from coordinator import __version__
+from coordinator.cli.exchange import Exchange, NotHttpError
 from coordinator.cli.exit_codes import ExitCode
-from coordinator.core.protocol import (
-    PROTOCOL_VERSION,
-    Answer,
-    Done,
-    Failed,
-    Invalid,
-    Refused,
-    RequestUnion,
-)
 from coordinator.errors import ConnectionLostError, ControlError
+from coordinator.state_dir import default_socket
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from coordinator.core.protocol import RequestUnion
+
+PROTOCOL_VERSION = 1
+"""`core/protocol.py` has the same; a test compares them."""
 ANSWER_SECONDS = 30.0
 SILENCE_SECONDS = 30.0
 """A stream is never silent for longer than a third of this: the daemon sends blank lines."""
@@ -35,85 +31,86 @@ _MAX_PATH_BYTES = 107
 """unix(7): 108 bytes with the terminating zero."""
 _PROTOCOL_HEADER = "X-Coordinator-Protocol"
 _VERSION_HEADER = "X-Coordinator-Version"
+_OK = 200
+CODES = {
+    "done": ExitCode.DONE,
+    "refused": ExitCode.REFUSED,
+    "invalid": ExitCode.USAGE,
+    "failed": ExitCode.FAILED,
+}
+"""The answers of core/protocol.py by their tags."""
+_SHOWN_BYTES = 60
+"""Of an answer that is not understood."""
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """An HTTP connection to `path` instead of a host."""
+class Done:
+    """A good answer of the daemon: `core/protocol.py` has the same with its types."""
 
-    def __init__(self, path: Path, timeout_seconds: float) -> None:
-        super().__init__("localhost", timeout=timeout_seconds)
-        self._path = path
+    __slots__ = ("data", "message")
 
-    def connect(self) -> None:
-        """Connect to the unix socket."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(os.fspath(self._path))
+    def __init__(self, message: str, data: object) -> None:
+        self.message = message
+        self.data = data
 
 
 class Client:
     """Speaks to the daemon at one socket; each request is a connection of its own."""
 
-    def __init__(self, path: Path) -> None:
-        if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        if len(os.fsencode(self.path)) > _MAX_PATH_BYTES:
             raise ControlError(
                 f"the socket path {path} has more than {_MAX_PATH_BYTES} bytes, the most that the "
                 "system allows; use a shorter --state-dir for the daemon, or --socket",
                 ExitCode.USAGE,
             )
-        self.path = path
 
-    def ask(self, request: RequestUnion, timeout_seconds: float = ANSWER_SECONDS) -> Done:
+    def ask(self, request: "RequestUnion", timeout_seconds: float = ANSWER_SECONDS) -> Done:
         """Send one command and return its answer. Raises ControlError."""
-        body = msgspec.json.encode(request)
-        with (
-            self._explained(),
-            self._response("POST", "/v1/command", body, timeout_seconds) as response,
-        ):
-            return _done(response.read())
+        import msgspec  # noqa: PLC0415 - not for `status`
+
+        try:
+            body = msgspec.json.encode(request)
+        except UnicodeEncodeError as error:
+            raise ControlError("an argument is not text in UTF-8", ExitCode.USAGE) from error
+        return self.post(body, timeout_seconds)
+
+    def post(self, body: bytes, timeout_seconds: float = ANSWER_SECONDS) -> Done:
+        """Send one command that is JSON already and return its answer. Raises ControlError."""
+        with self._explained(), Exchange(self.path, timeout_seconds) as exchange:
+            self._send(exchange, "POST", "/v1/command", body)
+            return _done(exchange.body())
 
     def lines(self, route: str, query: Mapping[str, str]) -> Iterator[bytes]:
-        """The JSON lines of a stream, without the blank ones. Raises ControlError."""
-        target = f"{route}?{urlencode(query)}"
-        with self._explained(), self._response("GET", target, None, SILENCE_SECONDS) as response:
-            if response.status != http.client.OK:
-                _done(response.read())
-            for line in response:
+        """The JSON lines of a stream; empty ones while nothing is new. Raises ControlError."""
+        target = f"{route}?" + "&".join(f"{name}={_quoted(query[name])}" for name in query)
+        with self._explained(), Exchange(self.path, SILENCE_SECONDS) as exchange:
+            self._send(exchange, "GET", target, b"")
+            if exchange.status != _OK:
+                _done(exchange.body())
+            for line in exchange.lines():
                 if line.startswith(b'{"answer":'):
                     _done(line)
-                if not line.isspace():
-                    yield line.rstrip(b"\n")
+                yield line.strip()
 
     def peer_pid(self) -> int:
         """The daemon's process ID as seen from here, 0 when it cannot be seen."""
         with self._explained(), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(ANSWER_SECONDS)
-            sock.connect(os.fspath(self.path))
+            sock.connect(self.path)
             raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             return int(struct.unpack("=iII", raw)[0])
 
-    @contextmanager
-    def _response(
-        self, method: str, target: str, body: bytes | None, timeout_seconds: float
-    ) -> Iterator[http.client.HTTPResponse]:
-        connection = _UnixConnection(self.path, timeout_seconds)
-        try:
-            headers = {_PROTOCOL_HEADER: str(PROTOCOL_VERSION), "Content-Type": "application/json"}
-            connection.request(method, target, body, headers)
-            response = connection.getresponse()
-            self._check_protocol(response)
-            yield response
-        finally:
-            connection.close()
-
-    def _check_protocol(self, response: http.client.HTTPResponse) -> None:
-        theirs = response.getheader(_PROTOCOL_HEADER)
+    def _send(self, exchange: Exchange, method: str, target: str, body: bytes) -> None:
+        headers = {_PROTOCOL_HEADER: str(PROTOCOL_VERSION), "Content-Type": "application/json"}
+        exchange.send(method, target, headers, body)
+        theirs = exchange.headers.get(_PROTOCOL_HEADER.lower())
         if theirs is None:
             raise ControlError(
                 f"what listens at {self.path} is not coordinatord; check --socket", ExitCode.FAILED
             )
         if theirs != str(PROTOCOL_VERSION):
-            version = response.getheader(_VERSION_HEADER, "unknown")
+            version = exchange.headers.get(_VERSION_HEADER.lower(), "unknown")
             raise ControlError(
                 f"the daemon (version {version}) speaks control protocol {theirs}, this "
                 f"coordinatorctl (version {__version__}) speaks {PROTOCOL_VERSION}; use the "
@@ -144,36 +141,61 @@ class Client:
                 "take effect: look at coordinatorctl status and at the daemon's log",
                 ExitCode.TIMED_OUT,
             ) from error
-        except (ConnectionError, http.client.IncompleteRead) as error:
+        except (ConnectionError, EOFError) as error:
             raise ConnectionLostError(
                 f"the daemon at {self.path} closed the connection before it had answered; it may "
                 "have ended: look at coordinatorctl status and at the daemon's log",
                 ExitCode.FAILED,
             ) from error
-        except (http.client.HTTPException, OSError) as error:
+        except (NotHttpError, OSError) as error:
+            what = error if isinstance(error, NotHttpError) else error.strerror or error
             raise ControlError(
-                f"{self.path} cannot be used as a control socket "
-                f"({type(error).__name__}: {error}); check --socket",
+                f"{self.path} cannot be used as a control socket: {what}; check --socket",
                 ExitCode.FAILED,
             ) from error
 
 
+def client_at(path: str | None) -> Client:
+    """A client of the daemon at socket `path`; None: where a daemon is that nobody moved.
+
+    Raises ControlError for a path that no socket can have.
+    """
+    return Client(path or default_socket(os.environ))
+
+
+def _quoted(value: str) -> str:
+    """`value` for a query (RFC 3986, 2.1); what is not UTF-8 becomes a question mark."""
+    return "".join(
+        chr(byte) if chr(byte).isalnum() and byte < 0x80 else f"%{byte:02X}"  # noqa: PLR2004
+        for byte in value.encode("utf-8", "replace")
+    )
+
+
+def record(text: bytes) -> dict[str, object]:
+    """The JSON object in `text`. Raises ControlError when there is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _not_understood(str(error)) from error
+    if not isinstance(found, dict):
+        raise _not_understood(f"{text[:_SHOWN_BYTES]!r}")
+    return found
+
+
 def _done(body: bytes) -> Done:
     """The answer in `body` if it is a good one. Raises ControlError for every other."""
-    try:
-        answer: Answer = msgspec.json.decode(body, type=Answer)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ControlError(
-            f"the daemon's answer is not understood ({error}); use the coordinatorctl that was "
-            "installed with the daemon",
-            ExitCode.FAILED,
-        ) from error
-    match answer:
-        case Done():
-            return answer
-        case Refused(message):
-            raise ControlError(message, ExitCode.REFUSED)
-        case Invalid(message):
-            raise ControlError(message, ExitCode.USAGE)
-        case Failed(message):
-            raise ControlError(message, ExitCode.FAILED)
+    answer = record(body)
+    kind, message = answer.get("answer"), answer.get("message", "")
+    if not isinstance(kind, str) or kind not in CODES or not isinstance(message, str):
+        raise _not_understood(f"{body[:_SHOWN_BYTES]!r}")
+    if code := CODES[kind]:
+        raise ControlError(message, code)
+    return Done(message, answer.get("data"))
+
+
+def _not_understood(problem: str) -> ControlError:
+    return ControlError(
+        f"the daemon's answer is not understood ({problem}); use the coordinatorctl that was "
+        "installed with the daemon",
+        ExitCode.FAILED,
+    )

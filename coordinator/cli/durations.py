@@ -1,15 +1,15 @@
 """Durations as people write and read them: `90`, `5m`, `1h30m`, `3m12s`.
 
-Owns both directions. Seconds everywhere else.
+Owns both directions, and the words for how long ago a time was. Seconds everywhere else.
 """
 
 import re
+from datetime import datetime
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_FORM = re.compile(
-    r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII
-)
-_PLAIN = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+# Compiled when a duration is read, which few commands do: that takes a millisecond.
+_FORM = r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
+_PLAIN = r"\d+(?:\.\d+)?"
 
 
 def parse_duration(text: str) -> float:
@@ -18,9 +18,9 @@ def parse_duration(text: str) -> float:
     Raises ValueError.
     """
     word = text.strip().lower()
-    if _PLAIN.fullmatch(word):
+    if re.fullmatch(_PLAIN, word, re.ASCII):
         return float(word)
-    match = _FORM.fullmatch(word)
+    match = re.fullmatch(_FORM, word, re.ASCII)
     if not word or match is None:
         raise ValueError(f"{text!r} is no duration; write seconds (90) or a form like 5m, 1h30m")
     parts = match.groupdict()
@@ -38,3 +38,23 @@ def show_duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes_left:02}m"
     return f"{minutes}m{left:02}s" if minutes else f"{left}s"
+
+
+def since(moment: str, now: datetime) -> str:
+    """How long ago `moment` was; the daemon's own word when that is not a time."""
+    seconds = _seconds(moment, now)
+    return moment if seconds is None else show_duration(seconds)
+
+
+def ago(moment: str, now: datetime) -> str:
+    """The same with "ago"."""
+    seconds = _seconds(moment, now)
+    return moment if seconds is None else f"{show_duration(seconds)} ago"
+
+
+def _seconds(earlier: str, later: datetime) -> float | None:
+    """Seconds between two times; None when the daemon's is not one."""
+    try:
+        return (later - datetime.fromisoformat(earlier)).total_seconds()
+    except (ValueError, TypeError):
+        return None

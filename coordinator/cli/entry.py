@@ -1,24 +1,22 @@
-"""The entry point: finds the command, runs it, and turns every end into an exit code.
+"""The list of commands, and the way from a command line to one of them, with click.
 
-Owns the list of commands and the last line of defence: whatever happens, the user sees one line and
-never a traceback. A command's module is loaded only when it is used.
+Owns the parsing. A command's module is loaded only when it is used. It must let no error of click
+out: `start` knows nothing of click.
 """
 
 import importlib
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
 from coordinator import __version__
 from coordinator.cli.exit_codes import ExitCode
 from coordinator.cli.options import CONTEXT, examples, require_command, shared
-from coordinator.errors import CoordinatorError
+from coordinator.cli.start import PROGRAM
+from coordinator.errors import ControlError
 
-PROGRAM = "coordinatorctl"
 COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("show", "Show the node, its slots and what is wrong."),
     "scale": ("change", "Change the number of slots."),
@@ -88,14 +86,13 @@ class _Root(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         with _closed_output():
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
+            return super().invoke(ctx)
 
 
 @click.group(
     cls=_Root,
     invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",  # versions of click differ in theirs
     context_settings=CONTEXT,
     epilog=examples("status", "scale +1 --wait", "events -f --json", "wait --for drained"),
 )
@@ -112,66 +109,22 @@ def root(context: click.Context) -> None:
     require_command(context)
 
 
-def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run coordinatorctl with `argv` (default: the process's own) and exit."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    code = _run(arguments)
-    # A reader that left while we wrote the last lines must not show up as a traceback at exit.
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.exit(code)
-    _forget_output()
-    sys.exit(code)
+def run(arguments: list[str]) -> int:
+    """Parse and carry out `arguments`; the exit code of a command that has one of its own.
 
-
-def _run(arguments: list[str]) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        # Output of trainings may hold anything; a narrow locale must not end in a traceback.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    Raises ControlError for a wrong line, BrokenPipeError when nobody reads the output, and whatever
+    the command raises.
+    """
     try:
         result = root.main(arguments, prog_name=PROGRAM, standalone_mode=False)
-    except _OutputClosedError:
-        _forget_output()
-        return ExitCode.OUTPUT_CLOSED
-    except (click.Abort, KeyboardInterrupt):
-        return ExitCode.INTERRUPTED
-    except Exception as error:
-        message, code = _explain(error)
-        _report(message, code, as_json="--json" in arguments)
-        return code
+    except _OutputClosedError as error:
+        raise BrokenPipeError from error
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else PROGRAM
+        message = f"{error.format_message()} Try '{path} --help'."
+        raise ControlError(message, ExitCode.USAGE) from error
+    except click.ClickException as error:
+        raise ControlError(error.format_message(), ExitCode.FAILED) from error
     return result if isinstance(result, int) else ExitCode.DONE
-
-
-def _explain(error: Exception) -> tuple[str, int]:
-    """One line about `error` and the exit code that goes with it."""
-    match error:
-        case CoordinatorError():
-            return str(error), error.exit_code
-        case click.UsageError():
-            path = error.ctx.command_path if error.ctx else PROGRAM
-            return f"{error.format_message()} Try '{path} --help'.", ExitCode.USAGE
-        case click.ClickException():
-            return error.format_message(), ExitCode.FAILED
-        case OSError():
-            return f"the output cannot be written: {error.strerror or error}", ExitCode.FAILED
-        case _:
-            defect = f"a defect of coordinatorctl {__version__}"
-            what = f"{type(error).__name__}: {error}"
-            return f"{defect} ({what}); please report it", ExitCode.FAILED
-
-
-def _report(message: str, code: int, *, as_json: bool) -> None:
-    line = " ".join(message.split())
-    with suppress(OSError):
-        sys.stderr.write(f"{PROGRAM}: {line}\n")
-    if as_json:
-        import json  # noqa: PLC0415 - not for --help
-
-        with suppress(OSError):
-            sys.stdout.write(json.dumps({"error": line, "exit_code": int(code)}) + "\n")
-
-
-def _forget_output() -> None:
-    """Let what is still buffered for a reader that has left go nowhere."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,25 +3,54 @@
 Owns how lines are printed. JSON lines are passed on as the daemon sent them.
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import click
 
 from coordinator.cli.options import CONTEXT, Settings, examples, pass_settings, shared
-from coordinator.telemetry.line import human_line
+from coordinator.cli.terminal import require_reader
 
 _MOST = 100_000
 """The daemon gives no more of the past in one answer."""
+Form = Callable[[bytes], str]
 
 
-def _print(lines: Iterator[bytes], form: Callable[[bytes], str], *, at_once: bool) -> None:
+def _print(lines: Iterator[bytes], form: Form, *, at_once: bool) -> None:
     for line in lines:
-        sys.stdout.write(form(line) + "\n")
+        if line:
+            sys.stdout.write(form(line) + "\n")
         if at_once:
             sys.stdout.flush()
+            require_reader()
+
+
+def _unchanged(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+def _event_form() -> Form:
+    import os  # noqa: PLC0415 - all of these only for a person
+
+    from coordinator.cli.client import record  # noqa: PLC0415
+    from coordinator.cli.terminal import shows_colour  # noqa: PLC0415
+    from coordinator.telemetry.line import human_line  # noqa: PLC0415
+
+    colour = shows_colour(os.environ)
+    return lambda line: human_line(record(line), colour=colour)
+
+
+def _log_form(target: str | None) -> Form:
+    from coordinator.cli.client import record  # noqa: PLC0415 - only for a person
+    from coordinator.core.plain import plain  # noqa: PLC0415
+
+    def form(line: bytes) -> str:
+        fields = record(line)
+        text = str(fields.get("line", ""))
+        who = plain(f"{fields.get('slot')} {fields.get('run_id')}")
+        return text if target else f"[{who}] {text}"
+
+    return form
 
 
 def _query(count: int, follow: bool) -> dict[str, str]:
@@ -37,13 +66,8 @@ def _query(count: int, follow: bool) -> dict[str, str]:
 @pass_settings
 def events_command(settings: Settings, count: int, follow: bool) -> None:
     """Show the last events of the daemon, times in UTC."""
-    colour = sys.stdout.isatty()
-
-    def form(line: bytes) -> str:
-        return human_line(json.loads(line), colour=colour)
-
     lines = settings.client().lines("/v1/events", _query(count, follow))
-    _print(lines, bytes.decode if settings.as_json else form, at_once=follow)
+    _print(lines, _unchanged if settings.as_json else _event_form(), at_once=follow)
 
 
 @click.command(
@@ -56,14 +80,6 @@ def events_command(settings: Settings, count: int, follow: bool) -> None:
 @pass_settings
 def logs_command(settings: Settings, target: str | None, count: int, follow: bool) -> None:
     """Show what trainings print. TARGET is a slot number or a run ID; all slots without one."""
-
-    def form(line: bytes) -> str:
-        record: dict[str, Any] = json.loads(line)
-        text = str(record.get("line", ""))
-        if target is not None:
-            return text
-        return f"[{record.get('slot')} {record.get('run_id')}] {text}"
-
     query = _query(count, follow) | ({} if target is None else {"target": target})
     lines = settings.client().lines("/v1/logs", query)
-    _print(lines, bytes.decode if settings.as_json else form, at_once=follow)
+    _print(lines, _unchanged if settings.as_json else _log_form(target), at_once=follow)

@@ -4,7 +4,6 @@ Owns their arguments and JSON form. Whether a lease may be taken back is decided
 Redis, by the fencing token that the operator saw; nothing here may guess one.
 """
 
-import json
 from datetime import UTC, datetime
 
 import click
@@ -60,9 +59,9 @@ def leases_ls_command(settings: Settings) -> None:
     """List who holds which run."""
     data = settings.client().ask(GetLeases()).data
     if settings.as_json:
-        click.echo(json.dumps(data, ensure_ascii=False))
+        settings.print_data(data)
         return
-    from coordinator.cli.tables import print_leases  # noqa: PLC0415 - rich is slow to load
+    from coordinator.cli.tables import print_leases  # noqa: PLC0415 - not for --json
 
     print_leases(convert(data, list[LeaseView]))
 
@@ -79,9 +78,9 @@ def leases_show_command(settings: Settings, run_id: str) -> None:
     """Show one lease, and what its run has been through: attempts, outcomes, dropped claims."""
     data = settings.client().ask(GetLease(run_id=run_id)).data
     if settings.as_json:
-        click.echo(json.dumps(data, ensure_ascii=False))
+        settings.print_data(data)
         return
-    from coordinator.cli.tables import print_lease  # noqa: PLC0415 - rich is slow to load
+    from coordinator.cli.tables import print_lease  # noqa: PLC0415 - not for --json
 
     print_lease(convert(data, LeaseDetailView), datetime.now(UTC))
 
@@ -141,8 +140,4 @@ def leases_release_command(settings: Settings, run_id: str, fence: int, force: b
 
 
 def _ask(settings: Settings, request: StealLease | ReleaseLease) -> None:
-    message = settings.client().ask(request).message
-    if settings.as_json:
-        click.echo(json.dumps({"answer": "done", "message": message}))
-    else:
-        click.echo(message or "done")
+    settings.print_done(settings.client().ask(request).message)

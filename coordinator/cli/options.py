@@ -1,20 +1,19 @@
 """What every command has: --json and --socket in either place, examples in its help.
 
-Owns the settings that these options fill in. It must import click only, so that `--help` is fast.
+Owns the settings that these options fill in, and how an answer is printed. Every command loads it:
+it must import nothing heavy but click.
 """
 
-import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from coordinator.cli.durations import parse_duration
+from coordinator.core.plain import plain_lines
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from coordinator.cli.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,14 +26,26 @@ class Settings:
     """The options that all commands share, from wherever they stood."""
 
     as_json: bool = False
-    socket: "Path | None" = None
+    socket: str | None = None
 
     def client(self) -> "Client":
         """A client of the daemon that is meant. Raises ControlError for an unusable path."""
-        from coordinator.cli.client import Client  # noqa: PLC0415 - not for --help
-        from coordinator.config.state_dir import default_socket  # noqa: PLC0415
+        from coordinator.cli.client import client_at  # noqa: PLC0415 - not for --help
 
-        return Client(self.socket or default_socket(os.environ))
+        return client_at(self.socket)
+
+    def print_data(self, data: object) -> None:
+        """Print `data` of an answer as JSON."""
+        import json  # noqa: PLC0415 - not for --help
+
+        sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
+
+    def print_done(self, message: str) -> None:
+        """Print that the request was carried out, in the daemon's words or as JSON."""
+        if self.as_json:
+            self.print_data({"answer": "done", "message": message})
+        else:
+            sys.stdout.write(f"{plain_lines(message) or 'done'}\n")
 
 
 pass_settings = click.make_pass_decorator(Settings, ensure=True)
@@ -81,9 +92,7 @@ def _set_socket(context: click.Context, _parameter: click.Parameter, value: str 
     if value == "":
         raise click.BadParameter("must not be empty", context, _parameter)
     if value is not None:
-        from pathlib import Path  # noqa: PLC0415 - not for --help
-
-        settings.socket = Path(value)
+        settings.socket = value
 
 
 def to_seconds(
@@ -92,6 +101,8 @@ def to_seconds(
     """Callback of options that take a duration."""
     if value is None:
         return None
+    from coordinator.cli.durations import parse_duration  # noqa: PLC0415 - few commands need it
+
     try:
         return parse_duration(value)
     except ValueError as error:

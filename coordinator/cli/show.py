@@ -1,17 +1,13 @@
 """The commands that show something once: status, runs, nodes.
 
-Owns their arguments and JSON form, which is the daemon's own view, unchanged. Tables are printed by
-`tables`, which is loaded only for a person.
+Owns their arguments and JSON form, which is the daemon's own view, unchanged. What a person reads
+is laid out by `status` and `tables`. Each command loads only what it needs itself.
 """
 
-import json
 from datetime import UTC, datetime
-from typing import Any
 
 import click
-import msgspec
 
-from coordinator.cli.exit_codes import ExitCode
 from coordinator.cli.options import (
     CONTEXT,
     Settings,
@@ -19,30 +15,6 @@ from coordinator.cli.options import (
     pass_settings,
     shared,
 )
-from coordinator.cli.waiting import convert
-from coordinator.core.cluster import NodeView
-from coordinator.core.protocol import (
-    GetNodes,
-    GetRuns,
-    GetStatus,
-    RequestUnion,
-    RunView,
-    StatusView,
-)
-
-
-class _Health(msgspec.Struct, frozen=True):
-    """The part of a status that decides the exit code, whatever a newer daemon says elsewhere."""
-
-    degraded: list[str]
-
-
-def _print_json(data: Any) -> None:
-    click.echo(json.dumps(data, ensure_ascii=False))
-
-
-def _data(settings: Settings, request: RequestUnion) -> Any:
-    return settings.client().ask(request).data
 
 
 @click.command("status", context_settings=CONTEXT, epilog=examples("status", "status --json"))
@@ -51,17 +23,9 @@ def _data(settings: Settings, request: RequestUnion) -> Any:
 @click.pass_context
 def status_command(context: click.Context, settings: Settings) -> None:
     """Show the node, its slots and what is wrong; exit code 5 when something is."""
-    data = _data(settings, GetStatus())
-    health = convert(data, _Health)
-    if settings.as_json:
-        _print_json(data)
-    else:
-        from coordinator.cli.tables import print_status  # noqa: PLC0415 - rich is slow to load
+    from coordinator.cli.status import status  # noqa: PLC0415 - the others do without
 
-        print_status(convert(data, StatusView), datetime.now(UTC))
-    if health.degraded:
-        click.echo(f"coordinatorctl: degraded: {'; '.join(health.degraded)}", err=True)
-        context.exit(ExitCode.DEGRADED)
+    context.exit(status(settings.client(), as_json=settings.as_json))
 
 
 @click.command(
@@ -84,11 +48,14 @@ def runs_command(settings: Settings, limit: int, run_id: str | None) -> None:
 
     With RUN_ID: the stays of that run, on all nodes that share the Redis.
     """
-    data = _data(settings, GetRuns(limit=limit, run_id=run_id))
+    from coordinator.core.protocol import GetRuns, RunView  # noqa: PLC0415 - not for status
+
+    data = settings.client().ask(GetRuns(limit=limit, run_id=run_id)).data
     if settings.as_json:
-        _print_json(data)
+        settings.print_data(data)
         return
-    from coordinator.cli.tables import print_runs  # noqa: PLC0415 - rich is slow to load
+    from coordinator.cli.tables import print_runs  # noqa: PLC0415 - not for --json
+    from coordinator.cli.waiting import convert  # noqa: PLC0415
 
     print_runs(convert(data, list[RunView]), datetime.now(UTC))
 
@@ -102,10 +69,14 @@ def nodes_command(settings: Settings) -> None:
     What a node says of itself is as old as its last renewal ([redis] renew_seconds). One that was
     stopped stays on the list, silent, for a day.
     """
-    data = _data(settings, GetNodes())
+    from coordinator.core.cluster import NodeView  # noqa: PLC0415 - not for status
+    from coordinator.core.protocol import GetNodes  # noqa: PLC0415
+
+    data = settings.client().ask(GetNodes()).data
     if settings.as_json:
-        _print_json(data)
+        settings.print_data(data)
         return
-    from coordinator.cli.tables import print_nodes  # noqa: PLC0415 - rich is slow to load
+    from coordinator.cli.tables import print_nodes  # noqa: PLC0415 - not for --json
+    from coordinator.cli.waiting import convert  # noqa: PLC0415
 
     print_nodes(convert(data, list[NodeView]))

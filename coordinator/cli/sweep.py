@@ -3,7 +3,6 @@
 Owns their arguments. The daemon runs `wandb sweep` and answers when that has ended.
 """
 
-import json
 from typing import Literal
 
 import click
@@ -52,10 +51,7 @@ def _change(
     request = ChangeSweep(verb=verb, graceful=graceful, grace_seconds=grace_seconds)
     bound = GRACEFUL_SECONDS if verb == "cancel" else CHANGE_SECONDS
     message = settings.client().ask(request, bound).message
-    if settings.as_json:
-        click.echo(json.dumps({"answer": "done", "message": message}))
-    else:
-        click.echo(message)
+    settings.print_done(message)
 
 
 @sweep_command.command("pause", context_settings=CONTEXT, epilog=examples("sweep pause"))

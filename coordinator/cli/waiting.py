@@ -4,7 +4,6 @@ Owns the goals and the polling. It reads only; it must always end.
 """
 
 import contextlib
-import json
 import os
 import re
 import select
@@ -204,7 +203,4 @@ def wait_command(settings: Settings, goal_name: str, timeout_seconds: float) -> 
     client = settings.client()
     with DaemonProcess(client) as process:
         wait_for(client, goal, timeout_seconds, process)
-    if settings.as_json:
-        click.echo(json.dumps({"answer": "done", "message": goal.name}))
-    else:
-        click.echo(goal.name)
+    settings.print_done(goal.name)

@@ -15,7 +15,6 @@ from anyio.abc import TaskGroup
 
 from coordinator import __version__, control
 from coordinator.config import Config
-from coordinator.config.state_dir import CONTROL_SOCKET, default_state_dir
 from coordinator.core.model import SweepPath
 from coordinator.daemon.notify import STARTED, feed_watchdog, notify
 from coordinator.daemon.parts import Parts, build
@@ -26,6 +25,7 @@ from coordinator.errors import CoordinatorError, UserError
 from coordinator.notices import watch_clouds, watch_signals
 from coordinator.process.tree import become_subreaper
 from coordinator.redis_server import embedded_redis
+from coordinator.state_dir import CONTROL_SOCKET, default_state_dir
 from coordinator.supervisor.cloud import CloudNotices
 from coordinator.supervisor.commands import Commands
 from coordinator.supervisor.outputs import Outputs
@@ -46,8 +46,7 @@ async def run_daemon(config: Config, environ: Mapping[str, str]) -> int:
 
     Raises CoordinatorError with one line for the user.
     """
-    root = Path(config.state_dir) if config.state_dir else default_state_dir(environ)
-    state, _lock = claim_state_dir(root.expanduser().absolute())
+    state, _lock = claim_state_dir(_root(config, environ))
     node = config.node or socket.gethostname()
     telemetry = _telemetry(config, state, node)
     try:
@@ -62,6 +61,10 @@ async def run_daemon(config: Config, environ: Mapping[str, str]) -> int:
     finally:
         telemetry.close()
     raise AssertionError("an exception group is never empty")
+
+
+def _root(config: Config, environ: Mapping[str, str]) -> Path:
+    return Path(config.state_dir or default_state_dir(environ)).expanduser().absolute()
 
 
 def _first(group: BaseExceptionGroup[CoordinatorError]) -> CoordinatorError:

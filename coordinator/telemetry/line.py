@@ -1,11 +1,14 @@
 """The form of an event that a person reads: one line, the same in the daemon and coordinatorctl.
 
-Owns layout and colour only. It must import nothing heavy: coordinatorctl starts with it.
+Owns layout and colour only. No field may bring a control character to a terminal. It must import
+nothing heavy: coordinatorctl starts with it.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
+
+from coordinator.core.plain import plain, plain_lines
 
 HEAD = ("ts", "event", "level", "node")
 """The fields that every event has, in their order."""
@@ -15,11 +18,11 @@ _COLOURS = {"debug": "2", "warning": "33", "error": "31", "critical": "1;31"}
 def human_line(event: Mapping[str, Any], *, colour: bool) -> str:
     """`12:03:44.120Z run_exited slot=0 outcome=finished`; a traceback follows on its own lines."""
     level = str(event.get("level", "info"))
-    name = str(event.get("event", "?"))
-    mark = "" if level in {"info", "debug"} else f"{level.upper()} "
-    clock = str(event.get("ts", "")).partition("T")[2] or "--:--:--"
+    name = plain(str(event.get("event", "?")))
+    mark = "" if level in {"info", "debug"} else f"{plain(level.upper())} "
+    clock = plain(str(event.get("ts", ""))).partition("T")[2] or "--:--:--"
     fields = " ".join(
-        f"{key}={_shown(value)}"
+        f"{plain(key)}={_shown(value)}"
         for key, value in event.items()
         if key not in HEAD and key != "exception"
     )
@@ -28,11 +31,11 @@ def human_line(event: Mapping[str, Any], *, colour: bool) -> str:
         head = f"\x1b[{_COLOURS[level]}m{head}\x1b[0m"
     text = f"{clock} {head} {fields}".rstrip()
     trace = event.get("exception")
-    return f"{text}\n{trace}" if trace else text
+    return f"{text}\n{plain_lines(str(trace).expandtabs())}" if trace else text
 
 
 def _shown(value: Any) -> str:
     """A word stays bare; what has blanks, quotes or control characters is quoted as JSON."""
     if isinstance(value, str) and value and value.isprintable() and not set(value) & set(' "='):
         return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return plain(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

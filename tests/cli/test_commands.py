@@ -135,13 +135,6 @@ async def test_status_is_readable_at_80_columns_and_plain_when_piped(daemon: Dae
     assert result.out.count("x") >= 70
 
 
-async def test_state_is_coloured_on_a_terminal(daemon: Daemon) -> None:
-    result = await ctl(
-        "status", "--socket", str(daemon.socket), env={"FORCE_COLOR": "1", "TERM": "xterm"}
-    )
-    assert "\x1b[32mrunning" in result.out
-
-
 async def test_a_degraded_node_says_why_first_and_exits_5(daemon: Daemon) -> None:
     daemon.view = status(
         slot(0, SlotState.IDLE), state=NodeState.PAUSED, degraded=("redis is away", "disk full")

@@ -24,6 +24,7 @@ def _check(result: Result, code: int, *words: str) -> None:
     assert result.code == code
     assert result.err.startswith("coordinatorctl: ")
     assert result.err.count("\n") == 1
+    assert result.err[:-1].isprintable()
     for word in words:
         assert word in result.err
     error = result.json
@@ -125,6 +126,16 @@ def _http(body: str, *headers: str) -> bytes:
         (_http("{}", "X-Coordinator-Protocol: 1"), ["not understood"]),
         (_http('{"answer":"maybe"}', "X-Coordinator-Protocol: 1"), ["not understood"]),
         (_http('{"answer":"done"}', "X-Coordinator-Protocol: 1"), ["not understood"]),
+        (_http('{"answer":["done"]}', "X-Coordinator-Protocol: 1"), ["not understood", "done"]),
+        (_http('{"answer":"done","message":5}', "X-Coordinator-Protocol: 1"), ["not understood"]),
+        (_http("[1]", "X-Coordinator-Protocol: 1"), ["not understood", "[1]"]),
+        (_http("[" * 100_000, "X-Coordinator-Protocol: 1"), ["not understood"]),
+        (_http('"\x1b[2J', "X-Coordinator-Protocol: 1"), ["not understood"]),
+        (b"\x1b[2J\xff", ["cannot be used as a control socket", "begin with HTTP/1.1"]),
+        (
+            b"HTTP/1.1 200 OK\r\nX-Coordinator-Protocol: 1\r\n\r\n{}",
+            ["cannot be used as a control socket", "length of the body"],
+        ),
         (
             b"HTTP/1.1 200 OK\r\nX-Coordinator-Protocol: 1\r\nContent-Length: 99\r\n\r\n{",
             ["closed the connection"],

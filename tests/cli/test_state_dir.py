@@ -1,10 +1,8 @@
 """Where the daemon and coordinatorctl look for the state directory."""
 
-from pathlib import Path
-
 import pytest
 
-from coordinator.config.state_dir import default_socket, default_state_dir
+from coordinator.state_dir import default_socket, default_state_dir
 
 
 @pytest.mark.parametrize(
@@ -22,10 +20,10 @@ from coordinator.config.state_dir import default_socket, default_state_dir
 def test_the_first_rule_that_applies_decides(
     environ: dict[str, str], uid: int, expected: str
 ) -> None:
-    assert default_state_dir(environ, uid) == Path(expected)
-    assert default_socket(environ, uid) == Path(expected) / "control.sock"
+    assert default_state_dir(environ, uid) == expected
+    assert default_socket(environ, uid) == f"{expected}/control.sock"
 
 
 def test_a_socket_of_its_own_beats_the_state_directory() -> None:
     environ = {"COORDINATOR_SOCKET": "/s", "COORDINATOR_STATE_DIR": "/a"}
-    assert default_socket(environ) == Path("/s")
+    assert default_socket(environ) == "/s"

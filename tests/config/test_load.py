@@ -9,9 +9,9 @@ import pytest
 
 from coordinator.config import Config, load
 from coordinator.config.load import NO_KEYS, TRAINING_PREFIX, known_keys, variable
-from coordinator.config.state_dir import default_socket
 from coordinator.daemon.command import coordinatord
 from coordinator.errors import ConfigError
+from coordinator.state_dir import default_socket
 
 OTHER_VALUES: dict[str, Any] = {
     "node": "node-b",
@@ -186,7 +186,7 @@ def test_daemon_and_coordinatorctl_choose_the_same_of_two_variables_for_the_sock
 ) -> None:
     both = [("COORDINATOR_SOCKET", "/a.sock"), ("COORDINATOR_CONTROL_SOCKET", "/b.sock")]
     environ = dict(both[::turn])
-    assert load(None, environ).control.socket == str(default_socket(environ))
+    assert load(None, environ).control.socket == default_socket(environ)
 
 
 def test_variables_that_trainings_see_are_passed_over() -> None:

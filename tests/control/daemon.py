@@ -119,6 +119,8 @@ class Daemon:
     log_reader_closed: anyio.Event = field(default_factory=anyio.Event)
     added: dict[str, Any] = field(default_factory=dict)
     """Fields of the status that this version does not know."""
+    looks_answer: Answer | None = None
+    """Instead of the status."""
     looks: int = 0
     looked: anyio.Event = field(default_factory=anyio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -130,7 +132,8 @@ class Daemon:
                 self.looks += 1
                 looked, self.looked = self.looked, anyio.Event()
                 looked.set()
-                return Done(data={**msgspec.to_builtins(self.view), **self.added})
+                view = Done(data={**msgspec.to_builtins(self.view), **self.added})
+                return self.looks_answer or view
             case GetRuns():
                 self.asked.append(request)
                 return Done(data=[RUN])

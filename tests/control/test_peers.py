@@ -23,7 +23,7 @@ pytestmark = [
 # Loads everything first: another user may not be able to read this Python's library.
 _BECOME = """
 import os, sys
-import coordinator.cli.change, coordinator.cli.follow, coordinator.config.state_dir
+import coordinator.cli.change, coordinator.cli.entry, coordinator.cli.follow
 from coordinator.cli import main
 uid, gid, groups = sys.argv[1:4]
 os.setgroups([int(group) for group in groups.split(",") if group])

@@ -12,11 +12,11 @@ import pytest
 
 from coordinator.config import FLAGS, Config, load
 from coordinator.config.load import ALIASES, known_keys, variable
-from coordinator.config.state_dir import default_socket, default_state_dir
 from coordinator.core.model import AgentStart
 from coordinator.core.presets import Preset, Target
 from coordinator.daemon.command import coordinatord
 from coordinator.daemon.state import StateDir, claim_state_dir
+from coordinator.state_dir import default_socket, default_state_dir
 from tests.docs.blocks import DOCS, table
 
 TEXT = (DOCS / "configuration.md").read_text(encoding="utf-8")
@@ -135,7 +135,7 @@ def test_the_short_name_of_the_socket_wins() -> None:
     assert all(f"`{name}`" in TEXT for name in ALIASES)
     both = {"COORDINATOR_SOCKET": "/short", "COORDINATOR_CONTROL_SOCKET": "/long"}
     assert load(None, both).control.socket == "/short"
-    assert default_socket(both) == Path("/short")
+    assert default_socket(both) == "/short"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_the_short_name_of_the_socket_wins() -> None:
 def test_the_state_directory_is_found_as_documented(
     environ: dict[str, str], uid: int, expected: str
 ) -> None:
-    assert default_state_dir(environ, uid) == Path(expected)
+    assert default_state_dir(environ, uid) == expected
 
 
 def test_everything_in_the_state_directory_is_in_the_table(tmp_path: Path) -> None:

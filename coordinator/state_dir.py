@@ -6,15 +6,16 @@ import nothing heavy and create nothing.
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from os.path import expanduser, isabs, join
 
-SYSTEM_STATE_DIR = Path("/var/lib/wandb-coordinator")
+# Strings, since coordinatorctl starts with this and pathlib takes longer than all of it.
+SYSTEM_STATE_DIR = "/var/lib/wandb-coordinator"
 """For root; the same directory as systemd's `StateDirectory=wandb-coordinator`."""
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the state directory."""
 
 
-def default_state_dir(environ: Mapping[str, str], uid: int | None = None) -> Path:
+def default_state_dir(environ: Mapping[str, str], uid: int | None = None) -> str:
     """The state directory of user `uid` (default: the one who runs this process).
 
     $COORDINATOR_STATE_DIR; else $STATE_DIRECTORY (systemd.exec(5): a list with colons, the first
@@ -22,18 +23,18 @@ def default_state_dir(environ: Mapping[str, str], uid: int | None = None) -> Pat
     (XDG base directories 0.8: a relative one is ignored) or ~/.local/state.
     """
     if chosen := environ.get("COORDINATOR_STATE_DIR"):
-        return Path(chosen)
+        return chosen
     if given := environ.get("STATE_DIRECTORY", "").partition(":")[0]:
-        return Path(given)
+        return given
     if (os.geteuid() if uid is None else uid) == 0:
         return SYSTEM_STATE_DIR
-    state_home = Path(environ.get("XDG_STATE_HOME", ""))
-    if not state_home.is_absolute():
-        state_home = Path(environ.get("HOME") or Path.home()) / ".local" / "state"
-    return state_home / "wandb-coordinator"
+    state_home = environ.get("XDG_STATE_HOME", "")
+    if not isabs(state_home):
+        state_home = join(environ.get("HOME") or expanduser("~"), ".local", "state")
+    return join(state_home, "wandb-coordinator")
 
 
-def default_socket(environ: Mapping[str, str], uid: int | None = None) -> Path:
+def default_socket(environ: Mapping[str, str], uid: int | None = None) -> str:
     """$COORDINATOR_SOCKET or $COORDINATOR_CONTROL_SOCKET, else in the state directory."""
     chosen = environ.get("COORDINATOR_SOCKET") or environ.get("COORDINATOR_CONTROL_SOCKET")
-    return Path(chosen) if chosen else default_state_dir(environ, uid) / CONTROL_SOCKET
+    return chosen or join(default_state_dir(environ, uid), CONTROL_SOCKET)
