@@ -138,9 +138,9 @@ class _Daemon:
     async def _work(self, findings: Findings, url: str) -> int:
         """Build the parts, run them, and end them in order."""
         setup = Setup(self.config, self.environ, self.state, self.node, findings, url)
-        parts = await build(setup)
-        self.pool = parts.pool
         async with anyio.create_task_group() as group:
+            parts = await build(setup, group)
+            self.pool = parts.pool
             await self._start(setup, parts, group)
             notify(STARTED)
             code = await parts.pool.run()
@@ -158,10 +158,6 @@ class _Daemon:
 
     async def _start(self, setup: Setup, parts: Parts, group: TaskGroup) -> None:
         """Start what the pool needs; each is ready when the next one starts."""
-        parts.endings.group = group
-        parts.endings.linger = lambda training: group.start_soon(
-            parts.agents.end_lingering, training.agent
-        )
         socket_path = Path(self.config.control.socket or self.state.root / CONTROL_SOCKET)
         sweep = SweepCommands(parts.pool, setup.sweep_command(),
                               graceful=self.config.preemption.graceful_cancel)  # fmt: skip

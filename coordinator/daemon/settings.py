@@ -3,7 +3,7 @@
 Owns the translation only. Reads no file, starts nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from coordinator.config import Config
@@ -69,11 +69,12 @@ class Setup:
         redis = self.config.redis
         return redis.ttl_seconds + redis.grace_seconds + 5
 
-    def agent_settings(self) -> AgentSettings:
-        """How agents are started."""
+    def agent_settings(self, address: Callable[[str], str]) -> AgentSettings:
+        """How agents are started; `address` is the gateway's for a token."""
         findings = self.findings
         env = self._wandb_environment() | {SHIM_VARIABLE: str(self.state.shim_socket)}
-        return AgentSettings(findings.sweep, env, self.state.outputs)
+        return AgentSettings(findings.sweep, env, self.state.outputs, address,
+                             self.config.preemption.graceful_cancel)  # fmt: skip
 
     def sweep_command(self) -> SweepCommand:
         """How the sweep's own state is changed; unlike agents it speaks to the server directly."""
@@ -95,6 +96,7 @@ class Setup:
             storm_seconds=preemption.storm_seconds,
             idle_timeout_seconds=self.config.pool.idle_timeout_seconds,
             preempt_signal=self.preempt_signal(),
+            graceful_cancel=preemption.graceful_cancel,
         )
 
     def preempt_signal(self) -> int:

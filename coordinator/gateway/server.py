@@ -7,7 +7,6 @@ users of the machine can reach a loopback port.
 
 import gzip
 import json
-import socket
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from yarl import URL
 
 from coordinator.core import wire
 from coordinator.gateway.desk import Desk, IdleBeat, Reply
+from coordinator.gateway.endpoint import Endpoint
 
 log = structlog.get_logger()
 
@@ -50,17 +50,18 @@ class Gateway:
     """Serves `http://127.0.0.1:PORT/a/TOKEN/…` for the agents of one daemon."""
 
     def __init__(
-        self, upstream: str, session: ClientSession, desk: Desk, shim: Sequence[str]
+        self,
+        endpoint: Endpoint,
+        upstream: str,
+        session: ClientSession,
+        desk: Desk,
+        shim: Sequence[str],
     ) -> None:
+        self._listener = endpoint.listener
         self._upstream = upstream
         self._session = session
         self._desk = desk
         self._shim = shim
-        self._port = 0
-
-    def address(self, token: str) -> str:
-        """The base URL for the agent with this token."""
-        return f"http://127.0.0.1:{self._port}/a/{token}"
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -71,10 +72,7 @@ class Gateway:
                                access_log=None, shutdown_timeout=1)  # fmt: skip
         await runner.setup()
         try:
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            listener.bind(("127.0.0.1", 0))
-            self._port = listener.getsockname()[1]
-            await web.SockSite(runner, listener, backlog=512).start()
+            await web.SockSite(runner, self._listener, backlog=512).start()
             task_status.started()
             await anyio.sleep_forever()
         finally:

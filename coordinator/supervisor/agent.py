@@ -57,6 +57,10 @@ class Agent:
         self.run_id: str | None = None
         self.guest = False
         """Known to us only: the server takes no agents on for a sweep that is over."""
+        self.unknown = False
+        """The server has lost it: it can no longer ask for work."""
+        self.exit_ordered = False
+        """The server has sent it away while it had a run."""
         self.cancelled_runs: set[str] = set()
         """Runs that the server told this agent to stop."""
         self.dismissed = False
@@ -136,4 +140,5 @@ class Agent:
         """Take note of what the server ordered while a run lives here."""
         self.cancelled_runs.update(orders.stop)
         if orders.exit and self.run_id:
+            self.exit_ordered = True
             self.cancelled_runs.add(self.run_id)

@@ -42,6 +42,11 @@ class AgentSettings:
     sweep: SweepPath
     env: Mapping[str, str]
     output_dir: Path
+    address: Callable[[str], str]
+    """The gateway's address for a token."""
+    graceful_cancel: bool = False
+    """The end of a cancelled run is a graceful one: the server's `exit`, upon which an agent kills,
+    must not reach its agent before."""
 
 
 class Agents:
@@ -51,31 +56,31 @@ class Agents:
         self,
         settings: AgentSettings,
         starter: AgentStarter,
+        *,
         changed: Level,
         refused: Callable[[], None],
         guards: Guards,
+        welcome: Callable[[], bool],
+        group: TaskGroup,
     ) -> None:
+        """`refused` is called when the server takes an agent on no more: the sweep may be over.
+
+        `welcome` says whether an agent that the server does not take on is of use to us.
+        """
         self._settings = settings
         self.starter = starter
         self._changed = changed
         self._guards = guards
         self._refused = refused
-        """Called when the server takes an agent on no more: the sweep may be over."""
+        self._welcome = welcome
+        self._group = group
         self._by_token: dict[str, Agent] = {}
         self._count = _highest(settings.output_dir)
         self._failures = 0
         self._waiting_out = False
-        self.address: Callable[[str], str] = _no_address
-        """Set by the daemon: the gateway's address for a token."""
         self.proven = False
         self.fatal: str | None = None
         """Why no agent can be started at all: the agent's own last words."""
-        self.group: TaskGroup | None = None
-        self.welcome: Callable[[], bool] = lambda: False
-        """Set by the pool: True when an agent that the server does not take on is of use to us."""
-        self.withhold: Callable[[str], bool] = lambda _run_id: False
-        """Set by the daemon: True while the end of a cancelled run is a graceful one, and the
-        server's `exit`, upon which an agent kills, must not reach its agent yet."""
 
     # --- what is there ------------------------------------------------------------------------
     @property
@@ -119,7 +124,7 @@ class Agents:
             output = self._settings.output_dir / f"agent-{self._count}.log"
             agent = Agent(self._count, token, output)
             self._by_token[token] = agent
-            self._group().start_soon(self._live, agent)
+            self._group.start_soon(self._live, agent)
 
     def dismiss(self, keep: int) -> None:
         """End agents without a run until `keep` are left; reserved ones last."""
@@ -138,11 +143,11 @@ class Agents:
         """End one agent; a run that it may have been given is no longer its."""
         agent.dismissed = True
         agent.state = AgentState.GONE
-        self._group().start_soon(self._end, agent)
+        self._group.start_soon(self._end, agent)
 
     async def _live(self, agent: Agent) -> None:
         settings = self._settings
-        env = {**settings.env, "WANDB_BASE_URL": self.address(agent.token),
+        env = {**settings.env, "WANDB_BASE_URL": settings.address(agent.token),
                "COORDINATOR_RUN_AGENT": agent.token}  # fmt: skip
         try:
             agent.child = await self.starter.start(
@@ -180,7 +185,7 @@ class Agents:
             self.fatal = words or f"wandb agent exited with {code}"
         backoff = min(FIRST_BACKOFF_SECONDS * 2 ** (self._failures - 1), LONGEST_BACKOFF_SECONDS)
         self._waiting_out = True
-        self._group().start_soon(self._wait_out, backoff)
+        self._group.start_soon(self._wait_out, backoff)
 
     async def _wait_out(self, seconds: float) -> None:
         await anyio.sleep(seconds)
@@ -246,7 +251,7 @@ class Agents:
     def turned_away(self, token: str, reply: Reply) -> str | None:
         """The server has refused the agent; it will end with its own words, or is our guest."""
         agent = self._by_token[token]
-        if reply.status in {HTTPStatus.OK, HTTPStatus.BAD_REQUEST} and self.welcome():
+        if reply.status in {HTTPStatus.OK, HTTPStatus.BAD_REQUEST} and self._welcome():
             agent.guest = True
             self.proven, self._failures = True, 0
             log.info("agent_admitted", agent=agent.number)
@@ -285,7 +290,9 @@ class Agents:
         if not orders.exit:
             return True
         self._refused()
-        return agent.run_id is None or not self.withhold(agent.run_id)
+        self._changed.bump()
+        lives = agent.run_id is not None and not agent.run_ended.is_set()
+        return not (self._settings.graceful_cancel and lives)
 
     async def idle(self, token: str, beat: IdleBeat) -> bytes:
         """Hold the heartbeat of an agent without a run."""
@@ -296,20 +303,12 @@ class Agents:
         self._changed.bump()
         answer = await agent.hold(beat)
         if agent.state in READY:
-            self._group().start_soon(self._freeze_later, agent)
+            self._group.start_soon(self._freeze_later, agent)
         return answer
 
     async def _freeze_later(self, agent: Agent) -> None:
         await anyio.sleep(FREEZE_AFTER_SECONDS)
         agent.freeze()
-
-    def _group(self) -> TaskGroup:
-        assert self.group is not None, "the daemon sets the task group before anything starts"
-        return self.group
-
-
-def _no_address(_token: str) -> str:
-    raise AssertionError("the daemon sets the gateway's address before agents start")
 
 
 def last_words(output: Path) -> str:

@@ -37,7 +37,6 @@ class Claims:
         poll_seconds: float,
         rescued: Callable[[], Awaitable[TrainCommand | None]],
         sweep_ended: Callable[[], None],
-        agent_unknown: Callable[[Agent], None],
         guards: Guards,
         *,
         kept: Undelivered,
@@ -45,7 +44,6 @@ class Claims:
         self._poll_seconds = poll_seconds
         self._rescued = rescued
         self._sweep_ended = sweep_ended
-        self._agent_unknown = agent_unknown
         self._backlog: deque[TrainCommand] = deque()
         self._arrived = Level()
         self._turn = anyio.Lock()
@@ -88,12 +86,13 @@ class Claims:
     async def next(self, agent: Agent) -> TrainCommand | None:
         """The next command: from the backlog, the rescue queue or the server, in the agent's name.
 
-        Waits as long as there is none; None when the agent ends meanwhile. Cancellation loses
-        nothing: an answer under way is awaited and its command kept.
+        Waits as long as there is none; None when the agent ends meanwhile, or when the server does
+        not know it. Cancellation loses nothing: an answer under way is awaited and its command
+        kept.
         """
         async with self._turn:
             while not self._backlog:
-                if agent.state is AgentState.GONE:
+                if agent.state is AgentState.GONE or agent.unknown:
                     return None
                 if (rescued := await self._rescued()) is not None:
                     return rescued
@@ -156,5 +155,6 @@ class Claims:
         words = wire.error_text(reply.body)
         log.warning("claim_failed", agent=agent.number, status=reply.status, reason=words)
         if reply.status == HTTPStatus.NOT_FOUND:
-            self._agent_unknown(agent)
+            agent.unknown = True
+            self._sweep_ended()  # it may be the whole sweep that is gone
         return self._guards.upstream.failed(reply.status, words, reply.retry_after_seconds)

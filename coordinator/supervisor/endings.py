@@ -4,13 +4,15 @@ Owns the release of leases: never before the tree is gone, and at once after it,
 node can go on. The outcome may need the server's view of the run; the slot does not wait for it.
 """
 
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import msgspec
 import structlog
+from anyio.abc import TaskGroup
 
 from coordinator.core.breaker import BY_ITSELF, Life
 from coordinator.core.model import Outcome, SweepPath
@@ -20,6 +22,7 @@ from coordinator.core.rescue import RESCUED_BY_DEFAULT
 from coordinator.core.signals import signal_name
 from coordinator.errors import CoordinatorError
 from coordinator.leases import Leases
+from coordinator.supervisor.agent import Agent
 from coordinator.supervisor.breakers import Stayed
 from coordinator.supervisor.guards import Guards
 from coordinator.supervisor.history import History
@@ -29,11 +32,6 @@ from coordinator.supervisor.stays import StayFiles, utc_now
 from coordinator.supervisor.training import Training
 from coordinator.wandb_account import Account
 from coordinator.wandb_account.questions import KeyRefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from anyio.abc import TaskGroup
 
 log = structlog.get_logger()
 
@@ -67,7 +65,12 @@ class Endings:
         rescues: Rescues,
         changed: Level,
         guards: Guards,
+        requeued: Callable[[], object],
+        linger: Callable[[Agent], Coroutine[Any, Any, None]],
+        group: TaskGroup,
     ) -> None:
+        """`requeued` is called when the server has queued a run again: a sweep that is over may
+        have to go on. `linger` sees to an agent whose training is gone."""
         self._node = node
         self._sweep = sweep
         self._account = account
@@ -78,12 +81,9 @@ class Endings:
         self._changed = changed
         self._guards = guards
         self._pending: set[Training] = set()
-        self.group: TaskGroup | None = None
-        """Set by the daemon before anything starts."""
-        self.linger: Callable[[Training], object] = lambda _training: None
-        """Called when a training's agent is of no use any more."""
-        self.requeued: Callable[[], object] = lambda: None
-        """Called when the server has queued a run again: a sweep that is over may have to go on."""
+        self._requeued = requeued
+        self._linger = linger
+        self._group = group
 
     @property
     def pending(self) -> bool:
@@ -92,9 +92,8 @@ class Endings:
 
     def begin(self, training: Training) -> None:
         """Release, judge and record in the background."""
-        assert self.group is not None, "the daemon sets the task group before anything starts"
         self._pending.add(training)
-        self.group.start_soon(self._conclude, training)
+        self._group.start_soon(self._conclude, training)
 
     async def settle(self) -> None:
         """Wait for all endings; each is bounded in time."""
@@ -110,7 +109,7 @@ class Endings:
                 await anyio.to_thread.run_sync(self._stays.remove, training.claim)
         finally:
             self._pending.discard(training)
-            self.linger(training)
+            self._group.start_soon(self._linger, training.agent)
             self._changed.bump()
 
     async def _release(self, training: Training) -> None:
@@ -144,7 +143,7 @@ class Endings:
             await self._guards.breakers.ended(stayed, excused=excused)
         await self._rescues.consider(training.command, outcome, excused=excused)
         if outcome in REQUEUED:
-            self.requeued()
+            self._requeued()
 
     async def _tell(self, training: Training, ending: Ending, outcome: Outcome, cause: str) -> None:
         log.info("run_ended", slot=training.slot, run_id=training.run_id, outcome=outcome,

@@ -64,6 +64,8 @@ class PoolSettings:
     idle_timeout_seconds: float
     preempt_signal: int
     """What `coordinatorctl preempt` and a retired slot send."""
+    graceful_cancel: bool = False
+    """A run of a cancelled sweep is preempted, not killed by its agent."""
 
 
 class Pool:
@@ -78,6 +80,7 @@ class Pool:
         sweep: SweepWatch,
         endings: Endings,
         rescues: Rescues,
+        prospects: Prospects,
         wanted: Wanted,
     ) -> None:
         self.settings = settings
@@ -85,9 +88,7 @@ class Pool:
         self.sweep = sweep
         self.endings = endings
         self._rescues = rescues
-        self._prospects = Prospects(
-            sweep, rescues, lambda: self._quiet, lambda: bool(services.claims.undelivered)
-        )
+        self._prospects = prospects
         self._idle_since = monotonic()
         self.desired_slots = wanted.slots
         self.paused, self.draining = wanted.paused, wanted.draining
@@ -131,8 +132,7 @@ class Pool:
     @property
     def trainings(self) -> list[Training]:
         """Those that live, by slot."""
-        found = [self.slots[number].training for number in sorted(self.slots)]
-        return [training for training in found if training is not None]
+        return self.services.trainings.all()
 
     @property
     def _agents_wanted(self) -> bool:
@@ -226,8 +226,6 @@ class Pool:
         """
         code: int | None = None
         async with anyio.create_task_group() as self._group:
-            self.services.agents.group = self._group
-            self.services.agents.welcome = lambda: self._prospects.guests_welcome
             self._group.start_soon(self._tick)
             self._group.start_soon(self.services.guards.run, lambda: self.trainings)
             rounds = Rounds(self.services, lambda: self.trainings)
@@ -264,6 +262,8 @@ class Pool:
     def _reconcile(self) -> None:
         if not self.sweep.over:
             self.services.agents.dismiss_guests()
+        if self.settings.graceful_cancel:
+            self._end_cancelled_runs()
         for slot in self.slots.values():
             if not self._claiming or not self.services.guards.admits(slot.number):
                 slot.stop_claiming(hard=False)
@@ -272,10 +272,16 @@ class Pool:
             down=self._down,
             start_agents=self._agents_wanted,
             warm_agents=self._warm_agents,
-            keep_idle_agents=not self._leaving and self._prospects.agents_needed,
+            keep_idle_agents=not self._leaving and self._prospects.agents_needed(quiet=self._quiet),
         )
         for action in plan(desired, self._observed()):
             self._do(action)
+
+    def _end_cancelled_runs(self) -> None:
+        """Signal and grace for the runs whose agents the server has sent away."""
+        for training in self.trainings:
+            if training.agent.exit_ordered:
+                training.preempt(self.settings.preempt_signal, self.settings.grace_seconds)
 
     @property
     def _warm_agents(self) -> int:
@@ -347,7 +353,7 @@ class Pool:
         while True:
             await anyio.sleep(TICK_SECONDS)
             await self._rescues.settle()
-            await self._prospects.look()
+            await self._prospects.look(quiet=self._quiet)
             self._look_for_idleness()
             if not self.services.guards.open_for_claims:
                 await self._rescues.relieve(self.services.claims)

@@ -18,14 +18,11 @@ class Prospects:
         self,
         sweep: SweepWatch,
         rescues: Rescues,
-        quiet: Callable[[], bool],
         fetched: Callable[[], bool],
     ) -> None:
-        """`quiet`: no run is here, and no ending that is not complete; `fetched`: one waits here
-        for a slot."""
+        """`fetched`: a run waits here for a slot."""
         self._sweep = sweep
         self._rescues = rescues
-        self._quiet = quiet
         self._fetched = fetched
         self._over_since = monotonic()
         self._rescue_waits: bool | None = None
@@ -51,20 +48,20 @@ class Prospects:
         """Runs wait, and the server takes no agents on for a sweep that is over."""
         return self._sweep.over and not self.nothing_now
 
-    @property
-    def agents_needed(self) -> bool:
-        """Somebody may have work for an idle agent."""
-        return not self.nothing_now or not (self._quiet() or self._sweep.closed)
+    def agents_needed(self, *, quiet: bool) -> bool:
+        """Somebody may have work for an idle agent. `quiet`: no run is here, and no ending that is
+        not complete."""
+        return not self.nothing_now or not (quiet or self._sweep.closed)
 
     def disturbed(self) -> None:
         """A run is here, or an ending that is not complete: what was known does not count."""
         self._settled = self._quiet_since_asked = False
 
-    async def look(self) -> None:
+    async def look(self, *, quiet: bool) -> None:
         """Ask whether runs wait to be rescued."""
         if not self._sweep.over:
             self._rescue_waits, self._over_since = None, monotonic()
             return
-        self._settled, self._quiet_since_asked = False, self._quiet()
+        self._settled, self._quiet_since_asked = False, quiet
         self._rescue_waits = await self._rescues.waiting(monotonic() - self._over_since)
         self._settled = self._quiet_since_asked

@@ -17,7 +17,7 @@ from coordinator.core.model import CommandKind, DownMode, Outcome, SlotState
 from coordinator.core.wire import TrainCommand
 from coordinator.leases import Claim, Dropped, Lease, Leases
 from coordinator.process.kernel import Kernel
-from coordinator.supervisor.agent import Agent
+from coordinator.supervisor.agent import Agent, AgentState
 from coordinator.supervisor.agents import Agents
 from coordinator.supervisor.claims import Claims
 from coordinator.supervisor.guards import Guards
@@ -25,6 +25,7 @@ from coordinator.supervisor.level import Level
 from coordinator.supervisor.shims import ShimLink, Shims
 from coordinator.supervisor.stays import Exit, Stay, StayFiles, stay_of, utc_now
 from coordinator.supervisor.training import Order, Training
+from coordinator.supervisor.trainings import Trainings
 
 log = structlog.get_logger()
 
@@ -59,6 +60,7 @@ class Services:
     claims: Claims
     shims: Shims
     leases: Leases
+    trainings: Trainings
     changed: Level
     guards: Guards
     ended: Callable[[Training], None]
@@ -84,12 +86,16 @@ class Slot:
         self.state = SlotState.IDLE
         self.since = utc_now()
         self.retiring: DownMode | None = None
-        self.training: Training | None = None
         self.run_id: str | None = None
         self.agent: Agent | None = None
         self._settings = settings
         self._services = services
         self._claiming: anyio.CancelScope | None = None
+
+    @property
+    def training(self) -> Training | None:
+        """The one that lives here."""
+        return self._services.trainings.of_slot(self.number)
 
     # --- what the pool asks -------------------------------------------------------------------
     def stop_claiming(self, *, hard: bool) -> None:
@@ -99,9 +105,10 @@ class Slot:
 
     def view_state(self) -> SlotState:
         """The state as people see it."""
-        if self.training is None or self.state is not SlotState.RUNNING:
+        training = self.training
+        if training is None or self.state is not SlotState.RUNNING:
             return self.state
-        attempt = self.training.attempt
+        attempt = training.attempt
         if attempt.stuck:
             return SlotState.DIRTY
         if attempt.pid is None:
@@ -168,6 +175,8 @@ class Slot:
             try:
                 command = await self._services.claims.next(agent)
                 if command is None:
+                    if agent.state is not AgentState.GONE:  # the server no longer knows it
+                        self._services.agents.discard(agent)
                     continue
                 if command.run_id in seen:  # the server insists, or no agent starts it: do not spin
                     await self._pause(command)
@@ -302,18 +311,21 @@ class Slot:
     async def _call_off(self, ready: Ready, training: Training) -> None:
         """The lease was lost while the agent started: claim again. The shim gets no word to go."""
         log.info("start_called_off", slot=self.number, run_id=training.run_id)
-        self.training, self.agent = None, None
+        self._services.trainings.remove(training)
+        self.agent = None
         ready.link.closed.set()
         self._services.agents.discard(ready.agent)
         await anyio.to_thread.run_sync(self._settings.stays.remove, training.claim)
         await self._undo(ready.command, ready.lease)
 
     def _take(self, training: Training) -> None:
-        self.training, self.agent = training, training.agent
+        self._services.trainings.put(training)
+        self.agent = training.agent
         self._become(SlotState.RUNNING, training.run_id)
 
     def _leave(self, training: Training) -> None:
-        self.training, self.agent = None, None
+        self._services.trainings.remove(training)
+        self.agent = None
         training.agent.run_ended.set()
         self._services.ended(training)
 

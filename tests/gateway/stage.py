@@ -16,7 +16,7 @@ from aiohttp import ClientSession, ClientTimeout, web
 from yarl import URL
 
 from coordinator.core.wire import Orders
-from coordinator.gateway import Gateway, IdleBeat
+from coordinator.gateway import Endpoint, Gateway, IdleBeat
 from coordinator.gateway.desk import Reply
 
 SECONDS = 20.0
@@ -187,9 +187,10 @@ async def staged(answer: Answer = ok, base: str = "") -> AsyncIterator[Stage]:
             ClientSession(timeout=ClientTimeout(total=SECONDS)) as client,
             anyio.create_task_group() as group,
         ):
-            gateway = Gateway(f"http://127.0.0.1:{upstream.port}{base}", towards, desk, SHIM)
+            endpoint, target = Endpoint(), f"http://127.0.0.1:{upstream.port}{base}"
+            gateway = Gateway(endpoint, target, towards, desk, SHIM)
             await group.start(gateway.run)
-            yield Stage(gateway.address(TOKEN), client, desk, asked, upstream)
+            yield Stage(endpoint.address(TOKEN), client, desk, asked, upstream)
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):

@@ -29,6 +29,7 @@ from coordinator.supervisor.endings import Endings
 from coordinator.supervisor.history import History
 from coordinator.supervisor.level import Level
 from coordinator.supervisor.pool import Pool, PoolSettings
+from coordinator.supervisor.prospects import Prospects
 from coordinator.supervisor.rescues import Rescues
 from coordinator.supervisor.revival import Revival
 from coordinator.supervisor.shims import ShimLink, Shims
@@ -37,6 +38,7 @@ from coordinator.supervisor.stays import StayFiles
 from coordinator.supervisor.sweep import SweepWatch
 from coordinator.supervisor.sweep_commands import SweepCommands
 from coordinator.supervisor.training import Order, Training
+from coordinator.supervisor.trainings import Trainings
 from coordinator.supervisor.undelivered import Undelivered
 from coordinator.supervisor.views import Names, Views
 from coordinator.supervisor.wanted import Wanted, WantedFile
@@ -80,8 +82,7 @@ class Node:
         return slot
 
     async def leased(self, number: int, run_id: str) -> tuple[Slot, Lease]:
-        """A slot, and the lease of a run for it; agents can be started."""
-        self.pool.services.agents.group = self.group
+        """A slot, and the lease of a run for it."""
         claim = Claim(run_id, CommandKind.RUN, number, "t.py", {})
         lease = await self.pool.services.leases.acquire(claim)
         assert isinstance(lease, Lease)
@@ -107,7 +108,8 @@ class Node:
             self.streams.append(stream)
             hello = Hello(agent.token, run_id, 1, None, [], "/")
             await stream.send(json.dumps({"say": "hello", **_fields(hello)}).encode() + b"\n")
-        slot.training, slot.agent, slot.run_id = training, agent, run_id
+        services.trainings.put(training)
+        slot.agent, slot.run_id = agent, run_id
         slot.state = SlotState.RUNNING
         order = Order({}, 1.0, self.folder / "exit.json")
         self.group.start_soon(training.run, links[0], order)
@@ -138,17 +140,21 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
         command = SweepCommand("false", SWEEP, {}, folder)
         revival = Revival(account, SWEEP, leases, command, enabled=False)
         sweep = SweepWatch(account, SWEEP, SweepState.RUNNING, changed, revival)
+        claims = Claims(5.0, _nothing_to_rescue, sweep.ended, guarded, kept=kept)
+        prospects = Prospects(sweep, rescues, lambda: bool(claims.undelivered))
+        agents = Agents(AgentSettings(SWEEP, {}, folder, lambda token: f"{NOBODY}/a/{token}"),
+                        executing(Path("wandb"), {}, folder), changed=changed,
+                        refused=sweep.ended, guards=guarded, welcome=lambda: False,
+                        group=group)  # fmt: skip
         endings = Endings(node="a", sweep=SWEEP, account=account, leases=leases,
                           history=History(folder / "runs.jsonl"), stays=files, rescues=rescues,
-                          changed=changed, guards=guarded)  # fmt: skip
-        starter = executing(Path("wandb"), {}, folder)
-        agents = Agents(AgentSettings(SWEEP, {}, folder), starter, changed, sweep.ended, guarded)
-        claims = Claims(5.0, _nothing_to_rescue, sweep.ended, agents.discard, guarded, kept=kept)
+                          changed=changed, guards=guarded, requeued=sweep.ended,
+                          linger=_gone_already, group=group)  # fmt: skip
         shims = Shims(folder / "shim.sock")
-        services = Services(agents, claims, shims, leases, changed, guarded, endings.begin,
-                            Kernel())  # fmt: skip
+        services = Services(agents, claims, shims, leases, Trainings(), changed, guarded,
+                            endings.begin, Kernel())  # fmt: skip
         pool = Pool(settings=settings, slot_settings=slot_settings, services=services,
-                    sweep=sweep, endings=endings, rescues=rescues,
+                    sweep=sweep, endings=endings, rescues=rescues, prospects=prospects,
                     wanted=Wanted(configured_slots=slots, slots=slots))  # fmt: skip
         names = Names("a", str(SWEEP), "off", embedded=False, upstream=NOBODY, gpus=(),
                       gpus_per_slot=1)  # fmt: skip
@@ -177,3 +183,7 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
 
 async def _nothing_to_rescue() -> None:
     return None
+
+
+async def _gone_already(_agent: Agent) -> None:
+    """The agents of these trainings never were."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from coordinator.config.model import Breaker as BreakerConfig
 from coordinator.config.model import Config
@@ -60,6 +61,7 @@ class Crew:
     tokens: list[str]
     folder: Path
     refusals: list[str]
+    group: TaskGroup
     answers: list[bytes] = field(default_factory=list)
     """To heartbeats, in order."""
 
@@ -85,8 +87,7 @@ class Crew:
             self.answers.append(await self.agents.idle(agent.token, IdleBeat("A", ask)))
             self.changed.bump()
 
-        assert self.agents.group is not None
-        self.agents.group.start_soon(beat)
+        self.group.start_soon(beat)
         with anyio.fail_after(SECONDS):
             while agent.beat is None:
                 await self.changed.wait()
@@ -117,32 +118,34 @@ def executing(executable: Path, env: dict[str, str], folder: Path) -> AgentStart
 
 
 @asynccontextmanager
-async def crew(folder: Path, script: str = SLEEP) -> AsyncIterator[Crew]:
+async def crew(
+    folder: Path, script: str = SLEEP, *, welcome: bool = False, graceful_cancel: bool = False
+) -> AsyncIterator[Crew]:
     """Agents whose executable is this shell script."""
     executable = folder / "wandb"
     executable.write_text(f"#!/bin/sh\n{script}\n")
     executable.chmod(0o755)
     env = {"PATH": os.environ["PATH"], "NOTES": str(folder / "notes")}
-    settings = AgentSettings(SWEEP, env, folder / "logs")
     (folder / "logs").mkdir(exist_ok=True)
     changed = Level()
     refusals: list[str] = []
-    agents = Agents(settings, executing(executable, env, folder), changed,
-                    lambda: refusals.append("refused"), guards(folder))  # fmt: skip
     tokens: list[str] = []
 
     def address(token: str) -> str:
         tokens.append(token)
         return f"http://127.0.0.1:1/a/{token}"
 
-    agents.address = address
-    async with anyio.create_task_group() as agents.group:
+    settings = AgentSettings(SWEEP, env, folder / "logs", address, graceful_cancel)
+    async with anyio.create_task_group() as group:
+        agents = Agents(settings, executing(executable, env, folder), changed=changed,
+                        refused=lambda: refusals.append("refused"), guards=guards(folder),
+                        welcome=lambda: welcome, group=group)  # fmt: skip
         try:
-            yield Crew(agents, changed, tokens, folder, refusals)
+            yield Crew(agents, changed, tokens, folder, refusals, group)
         finally:
             with anyio.CancelScope(shield=True), anyio.fail_after(SECONDS):
                 await agents.end_all()
-            agents.group.cancel_scope.cancel()
+            group.cancel_scope.cancel()
 
 
 @dataclass

@@ -144,9 +144,8 @@ async def test_a_server_that_takes_no_agent_on_is_told_of_for_the_sweep_may_be_o
 async def test_an_agent_that_is_turned_away_is_our_guest_while_that_is_of_use(
     tmp_path: Path,
 ) -> None:
-    async with crew(tmp_path) as ours:
+    async with crew(tmp_path, welcome=True) as ours:
         [agent] = await ours.started()
-        ours.agents.welcome = lambda: True
         assert ours.agents.turned_away(agent.token, Reply(403, b"{}")) is None
         assert not ours.agents.is_guest(agent.token)
         assert ours.agents.turned_away(agent.token, Reply(400, b"{}"))
@@ -361,23 +360,26 @@ async def test_a_run_that_a_person_stopped_is_remembered_with_its_agent(tmp_path
 
 
 async def test_an_exit_is_withheld_while_the_run_is_ended_gracefully(tmp_path: Path) -> None:
+    leave = wire.Orders((), (), exit=True, other=())
+    async with crew(tmp_path, graceful_cancel=True) as ours:
+        [agent] = await ours.started()
+        ours.agents.give(agent, command("r1"))
+        assert not ours.agents.ordered(agent.token, leave)
+        assert agent.exit_ordered, "the pool ends the run"
+        stop = wire.Orders((), ("r1",), exit=False, other=())
+        assert ours.agents.ordered(agent.token, stop), "a person stopped this run alone"
+        agent.run_ended.set()
+        assert ours.agents.ordered(agent.token, leave)
+        assert ours.refusals == ["refused"] * 2, "the sweep is looked at"
+
+
+async def test_an_exit_reaches_an_agent_at_once_where_cancels_are_not_graceful(
+    tmp_path: Path,
+) -> None:
     async with crew(tmp_path) as ours:
         [agent] = await ours.started()
         ours.agents.give(agent, command("r1"))
-        leave = wire.Orders((), (), exit=True, other=())
-        assert ours.agents.ordered(agent.token, leave)
-        ended: list[str] = []
-
-        def end(run_id: str) -> bool:
-            ended.append(run_id)
-            return True
-
-        ours.agents.withhold = end
-        assert not ours.agents.ordered(agent.token, leave)
-        stop = wire.Orders((), ("r1",), exit=False, other=())
-        assert ours.agents.ordered(agent.token, stop), "a person stopped this run alone"
-        assert ended == ["r1"]
-        assert ours.refusals == ["refused"] * 2, "the sweep is looked at"
+        assert ours.agents.ordered(agent.token, wire.Orders((), (), exit=True, other=()))
 
 
 # --- output ---------------------------------------------------------------------------------------

@@ -24,6 +24,6 @@ class Rescues:
 async def test_a_sweep_that_is_over_at_the_first_look_has_been_so_since_the_start() -> None:
     sweep: Any = SimpleNamespace(over=True, closed=False)
     rescues: Any = Rescues()
-    prospects = Prospects(sweep, rescues, lambda: True, lambda: False)
-    await prospects.look()
+    prospects = Prospects(sweep, rescues, lambda: False)
+    await prospects.look(quiet=True)
     assert rescues.told[0] < 60.0, "not since the machine was booted"

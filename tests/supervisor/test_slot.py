@@ -78,7 +78,7 @@ async def test_a_fetched_run_of_a_sweep_that_is_over_is_trained_unless_it_was_ca
         pool.settings = replace(pool.settings, until_done=True)
         await pool.services.claims.put_back(command("r1"))
         pool.sweep.over, pool.sweep.state = True, SweepState.FINISHED
-        await pool._prospects.look()
+        await pool._prospects.look(quiet=pool._quiet)
         assert (pool._claiming, pool._finished()) == (True, None)
         pool.sweep.state = SweepState.CANCELED
         assert (pool._claiming, pool._finished()) == (False, 0)
