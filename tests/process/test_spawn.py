@@ -159,7 +159,8 @@ def test_a_child_dies_with_the_daemon_however_that_ends(tmp_path: Path) -> None:
 
 def test_a_signal_that_the_daemon_ignores_is_not_ignored_by_its_children(tmp_path: Path) -> None:
     process, child = daemon(tmp_path, [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
-    wait_until("it is the program", lambda: b"launcher" not in _command_line(child), SECONDS)
+    program = b"\0".join(map(os.fsencode, SLEEPER)) + b"\0"
+    wait_until("it is the program", lambda: _command_line(child) == program, SECONDS)
     lines = Path(f"/proc/{child}/status").read_text().splitlines()
     masks = dict(line.split(":\t") for line in lines if line.startswith("Sig"))
     process.kill()

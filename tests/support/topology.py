@@ -48,7 +48,17 @@ class Guarded:
 
     async def fail_over(self) -> None:
         """Until the replica takes writes; the old primary answers on."""
-        await ask(self.sentinels[0], "SENTINEL", "FAILOVER", SERVICE)
+
+        async def accepted() -> bool:
+            try:
+                await ask(self.sentinels[0], "SENTINEL", "FAILOVER", SERVICE)
+            except RedisError as error:  # on a busy machine the replica seems to be away
+                if "NOGOODSLAVE" not in str(error):
+                    raise
+                return False
+            return True
+
+        await _until(accepted)
 
         async def promoted() -> bool:
             with suppress(RedisError):  # its clients are cut off
