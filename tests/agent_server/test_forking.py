@@ -98,13 +98,10 @@ async def test_its_true_exit_code_comes_back(words: list[str], code: int, tmp_pa
         assert child.exit_code == code
 
 
-async def test_without_pidfd_the_exit_code_comes_back_all_the_same(
+async def test_without_pidfd_open_the_exit_code_comes_back_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(_pid: int) -> int:
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(os, "pidfd_open", missing)
+    monkeypatch.setattr("coordinator.process.forkserver._pidfd", lambda _pid: None)
     async with server(fake_wandb(tmp_path / "site"), tmp_path) as running:
         child = await running.fork(["exit", "3"], env=ENV, cwd=tmp_path, output=tmp_path / "out")
         assert await ended(child) == 3
