@@ -9,6 +9,7 @@ import json
 import signal
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from gap import GAP
@@ -78,21 +79,23 @@ def main() -> int:
     for name, value in about.items():
         print(f"{name:9} {value}")
     sys.stdout.flush()
-    chosen = [one for one in MEASUREMENTS if options.what in {ALL, one.name}]
     reports, failed = [], []
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-        for one in chosen:
+        for one in [one for one in MEASUREMENTS if options.what in {ALL, one.name}]:
             report = _measured(one, options, (options.keep or Path(scratch)) / one.name)
             if report is None:
                 failed.append(one.name)
             else:
                 print_report(report)
                 reports.append(report)
-    if reports:
-        print_summary(reports)
-    if options.json:
-        document = {"about": about, "failed": failed, "reports": [*map(as_document, reports)]}
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+            if options.json:  # after each, so that what is interrupted has left something
+                document = {
+                    "about": about,
+                    "failed": failed,
+                    "reports": [*map(as_document, reports)],
+                }
+                options.json.write_text(json.dumps(document, indent=1) + "\n")
+    print_summary(reports)
     if failed:
         print(f"\nnot measured: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
@@ -106,7 +109,9 @@ def _measured(one: Measurement, options: argparse.Namespace, scratch: Path) -> R
     scratch.mkdir(parents=True, exist_ok=True)
     try:
         return one.measure(options)
-    except (AssertionError, OSError) as error:
+    except Exception as error:
+        # Whatever it was, hours of other measurements must not be lost for it.
+        traceback.print_exception(error)
         progress(f"{one.name} could not be measured: {error}")
         return None
 

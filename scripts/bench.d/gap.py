@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gaps", type=int, default=5, help="of each slot in each round, after the first (5)"
     )
-    parser.add_argument("--rounds", type=int, default=2, help="of each way, in turns (default: 2)")
+    parser.add_argument("--rounds", type=int, default=1, help="of each way, in turns (default: 1)")
     parser.add_argument("--seconds", type=float, default=3.0, help="mean length of a run")
     parser.add_argument(
         "--no-wandb", action="store_true", help="trainings that do not import wandb"

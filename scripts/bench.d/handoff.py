@@ -16,7 +16,7 @@ from typing import Any
 from figures import ratio, spread
 from gaps import seconds_of
 from report import Comparison, Measurement, Report, progress
-from ways import Job
+from ways import Job, phase
 
 from tests.support.emulator import start_emulator, wait_until
 from tests.support.node import Node
@@ -30,7 +30,7 @@ PYTHON_STARTS = 3
 """For each hand-off."""
 EXAMPLES = """\
 examples:
-  scripts/bench handoff                  ten hand-offs of each kind, defaults of the daemon
+  scripts/bench handoff                  six hand-offs of each kind, defaults of the daemon
   scripts/bench handoff --hops 4 --kinds waits
   scripts/bench handoff --poll 0.5       a daemon that asks W&B for work more often
 """
@@ -49,12 +49,12 @@ class Hops:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """See `Measurement`."""
-    parser.add_argument("--hops", type=int, default=10, help="of each kind (default: 10)")
+    parser.add_argument("--hops", type=int, default=6, help="of each kind (default: 6)")
     parser.add_argument("--kinds", nargs="+", choices=["asks", "waits"],
                         default=["asks", "waits"])  # fmt: skip
     parser.add_argument("--poll", type=float, help="[sweep] poll_seconds (default: the daemon's)")
-    parser.add_argument("--settle", type=float, default=10.0,
-                        help="seconds before each preemption: agents get ready")  # fmt: skip
+    parser.add_argument("--settle", type=float, default=30.0,
+                        help="seconds that the other node has been idle (30)")  # fmt: skip
     parser.add_argument("--patience", type=float, default=120.0, help="seconds for each wait")
 
 
@@ -114,16 +114,16 @@ def _play(options: argparse.Namespace, kind: str, bare: list[float]) -> Hops:
         hops = Hops()
         for number in range(options.hops):
             progress(f"handoff: the other node {kind}, {number + 1} of {options.hops}")
-            _hop(nodes[number % 2], nodes[1 - number % 2], options, hops)
+            _hop(nodes[number % 2], nodes[1 - number % 2], number, options, hops)
             bare += [_python_start() for _ in range(PYTHON_STARTS)]
         return hops
 
 
-def _hop(holder: Node, other: Node, options: argparse.Namespace, hops: Hops) -> None:
+def _hop(holder: Node, other: Node, number: int, options: argparse.Namespace, hops: Hops) -> None:
     """Preempt the run on `holder` and wait until it trains on `other`."""
     wait_until(f"an agent of {other.name} is ready", lambda: other.status().get("warm_agents"),
                options.patience)  # fmt: skip
-    sleep(options.settle)
+    sleep(options.settle + phase(number))  # after the wait, which would take the phase away
     inits = len(other.records("init"))
     events = len(other.events())
     holder.ctl("preempt")

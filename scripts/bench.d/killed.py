@@ -21,7 +21,7 @@ import kernel
 from figures import median, ratio, spread
 from report import Comparison, Measurement, Report, progress
 from supervisors import CIRCUSD, SUPERVISORD, supervising
-from ways import AGENT, OURS, TRAINING, Job, Ours, playing
+from ways import AGENT, OURS, TRAINING, Job, Ours, phase, playing
 
 from tests.support.emulator import wait_until
 from tests.support.node import Node
@@ -31,7 +31,7 @@ STILL_SECONDS = 3.0
 """How long a training that goes on is looked at before that is believed."""
 EXAMPLES = """\
 examples:
-  scripts/bench agent-killed               ten kills of each kind
+  scripts/bench agent-killed               six kills of each kind: ten minutes
   scripts/bench agent-killed --kills 3 --settle 5
 """
 SHORT = ("--kills", "1", "--settle", "3")
@@ -52,8 +52,8 @@ class Victim:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """See `Measurement`."""
-    parser.add_argument("--kills", type=int, default=10, help="of each kind (default: 10)")
-    parser.add_argument("--settle", type=float, default=12.0,
+    parser.add_argument("--kills", type=int, default=6, help="of each kind (default: 6)")
+    parser.add_argument("--settle", type=float, default=10.0,
                         help="seconds before each kill: agents get ready")  # fmt: skip
     parser.add_argument("--patience", type=float, default=120.0, help="seconds for each wait")
 
@@ -66,7 +66,7 @@ def measure(options: argparse.Namespace) -> Report:
         for turn in range(options.kills):
             progress(f"agent-killed: kill {turn + 1} of {options.kills} of each kind")
             for victim, seconds in zip(victims, found, strict=True):
-                sleep(options.settle)
+                sleep(options.settle + phase(turn))
                 seconds.append(_kill(victim, options.patience))
     return _report(victims, found)
 
@@ -109,8 +109,10 @@ def _kill(victim: Victim, patience: float) -> float:
     """Seconds from the kill to the next training; 0 when the training went on."""
     before = _training(victim.records)
     begun = len(victim.records("begin"))
+    pids = victim.pids()
+    assert pids, f"{victim.way} has no {victim.killed} to be killed"
     killed_at = monotonic()
-    for pid in victim.pids():
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
     if victim.survives:
         sleep(STILL_SECONDS)
@@ -151,10 +153,11 @@ def _report(victims: list[Victim], found: list[list[float]]) -> Report:
     report = Report(
         "agent-killed",
         "seconds from SIGKILL to the slot's (or child's) next training",
-        ["way", "killed", "n", "p50", "p90", "max", "ours, training/this"],
+        ["way", "killed", "n", "p50", "p90", "max", "p50/ours"],
         notes=[
-            "0: the training went on. supervisord and circusd restart a child that is known to",
-            "them; ours and the bare agent have to ask W&B for another run first.",
+            "0: the training went on. p50/ours: against our slot whose training was killed.",
+            "supervisord and circusd restart a child that they know; ours and the bare agent have",
+            "to ask W&B for another run first.",
             "The trainings do not import wandb. Breakers and rescue are off for that reason.",
         ],
     )

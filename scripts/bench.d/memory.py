@@ -22,7 +22,7 @@ BUSY, READY, BARE = "agent with a run", "agent, ready", "bare agent"
 ORDER = (DAEMON, REDIS, READY, BUSY, SHIM, BARE)
 EXAMPLES = """\
 examples:
-  scripts/bench memory               1, 16 and 64 slots: several minutes, and 8 GB
+  scripts/bench memory               1, 16 and 64 slots: four minutes, and 4 GB
   scripts/bench memory --slots 4
 """
 SHORT = ("--slots", "1", "--settle", "0", "--bare", "1")
@@ -53,7 +53,8 @@ def measure(options: argparse.Namespace) -> Report:
         ["slots", "process", "number", "private, each", "PSS, each", "private, all", "PSS, all"],
         notes=[
             "Each: the median. Private: what the process's end would free. PSS: with its share of",
-            "what processes share. A node's rows for 'everything' are without the trainings.",
+            "what processes share. A library that one process alone has mapped is private to it,",
+            "so a single process looks larger than one of many.",
         ],
     )
     for slots in options.slots:
@@ -126,7 +127,8 @@ def _kind(pid: int, way: Way, trainings: set[int], agents: set[int]) -> str:
         return SHIM
     if "redis" in command or "valkey" in command:
         return REDIS
-    return f"helper: {' '.join(Path(word).name for word in command.split()[:3])[:40]}"
+    words = [Path(word).name for word in command.split()[:4] if not word.startswith("-")]
+    return f"helper: {' '.join(words)[:40]}"
 
 
 MEMORY = Measurement("memory", "of each kind of process", EXAMPLES, add_options, measure, SHORT)

@@ -89,7 +89,9 @@ def print_report(report: Report) -> None:
 
 
 def print_summary(reports: Sequence[Report]) -> None:
-    """One line for each comparison of all measurements."""
+    """One line for each comparison of all measurements; nothing when there is none."""
+    if not reports:
+        return
     columns = ["measurement", "what", "unit", "ours", "other way", "theirs", "theirs/ours"]
     rows: list[list[Cell]] = [
         [report.name, line.what, line.unit, line.ours, line.other, line.theirs, line.ratio]

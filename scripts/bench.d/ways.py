@@ -29,6 +29,8 @@ LOOP_SCRIPT = 'while wandb agent --count 1 "$0"; do :; done'
 NO_GUARDS = ("--set", "rescue.enabled=false", "--set", "breaker.enabled=false")
 """For trainings that never call wandb.init(): without that, they are failures of a bad node."""
 ENOUGH_RUNS = 2000
+POLL_SECONDS = 5.0
+GOLDEN = 0.6180339887
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,14 @@ def make(name: str, emulator: Emulator, directory: Path, job: Job, flags: tuple[
     agent = str(Path(sys.executable).with_name("wandb"))
     command = [agent, "agent", sweep] if name == AGENT else ["bash", "-c", LOOP_SCRIPT, sweep]
     return Bare(command, emulator, directory, job.slots)
+
+
+def phase(number: int) -> float:
+    """Seconds to wait before the act `number`, evenly spread over what agents pause between looks.
+
+    Acts that always came at the same moment of somebody's poll would say more of that moment.
+    """
+    return POLL_SECONDS * (number * GOLDEN % 1.0)
 
 
 @contextmanager
