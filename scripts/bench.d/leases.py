@@ -5,13 +5,14 @@ falls on all of them: ours (all in one script call, in chunks), ours one by one,
 Lock extended one by one (it has no other way). The median of each way counts.
 """
 
-import statistics
-import tempfile
+import argparse
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from time import perf_counter
 
+import anyio
+from figures import median, ratio
 from redis.asyncio import Redis
+from report import Comparison, Measurement, Report, progress
 
 from coordinator.core.lease import LeaseSettings
 from coordinator.core.model import CommandKind, SweepPath
@@ -25,21 +26,48 @@ from tests.support.redis import redis_server
 COUNTS = (8, 100, 1000)
 FOREVER_MS = 10**15
 Way = Callable[[], Awaitable[None]]
+EXAMPLES = """\
+examples:
+  scripts/bench leases               8, 100 and 1,000 leases renewed
+  scripts/bench leases --rounds 200  steadier numbers
+"""
+SHORT = ("--counts", "8", "--rounds", "3")
 
 
-async def bench_leases(rounds: int) -> None:
-    """Measure and print the table."""
-    print("renewing all leases of a node; ours in one round trip = 1\n")
-    print(f"{'leases':>8}{'ours':>8}{'ours, one by one':>20}{'redis-py Lock':>18}")
-    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        async with redis_server(Path(directory)) as server, server.client() as client:
-            for count in COUNTS:
-                ours, one_by_one, lock = await measure(client, count, rounds)
-                print(f"{count:>8}{1:>8}{one_by_one / ours:>20.1f}{lock / ours:>18.1f}")
-    print(f"\nmedian of {rounds} rounds of each, in turns; a higher number is slower")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """See `Measurement`."""
+    parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, metavar="N")
+    parser.add_argument("--rounds", type=int, default=30, help="of each way (default: 30)")
 
 
-async def measure(client: Redis, count: int, rounds: int) -> list[float]:
+def measure(options: argparse.Namespace) -> Report:
+    """See `Measurement`."""
+    return anyio.run(_measure, options)
+
+
+async def _measure(options: argparse.Namespace) -> Report:
+    report = Report(
+        "leases",
+        "a node renews all its leases; milliseconds, and multiples of ours",
+        ["leases", "ours, ms", "one by one, ms", "redis-py Lock, ms", "one by one/ours",
+         "Lock/ours"],
+        notes=[f"Medians of {options.rounds} rounds of each way in turns, less the first tenth.",
+               "Ours renews all in one round trip."],
+    )  # fmt: skip
+    async with redis_server(options.scratch) as server, server.client() as client:
+        for count in options.counts:
+            progress(f"leases: {count}")
+            found = [1000 * seconds for seconds in await _medians(client, count, options.rounds)]
+            mine, one_by_one, lock = found
+            report.rows.append([count, *found, ratio(one_by_one, mine), ratio(lock, mine)])
+            for other, theirs in (("one by one", one_by_one), ("redis-py Lock", lock)):
+                report.comparisons.append(
+                    Comparison(f"{count} leases renewed", "ms", mine, other, theirs)
+                )
+    return report
+
+
+async def _medians(client: Redis, count: int, rounds: int) -> list[float]:
     """Median seconds of each way for `count` leases."""
     ways = [*await ours(client, count), await locks(client, count)]
     taken: list[list[float]] = [[] for _ in ways]
@@ -48,7 +76,7 @@ async def measure(client: Redis, count: int, rounds: int) -> list[float]:
             began = perf_counter()
             await way()
             times.append(perf_counter() - began)
-    return [statistics.median(times[rounds // 10 :]) for times in taken]
+    return [median(times[rounds // 10 :]) for times in taken]
 
 
 async def ours(client: Redis, count: int) -> list[Way]:
@@ -86,3 +114,7 @@ async def locks(client: Redis, count: int) -> Way:
             await lock.reacquire()
 
     return extend
+
+
+LEASES = Measurement("leases", "a node renews all its leases", EXAMPLES, add_options, measure,
+                     SHORT)  # fmt: skip

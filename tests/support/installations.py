@@ -1,4 +1,4 @@
-"""Environments with other versions of wandb, or with training frameworks, each made once.
+"""Environments with other wandbs, training frameworks or process supervisors, each made once.
 
 They are kept in the user's cache.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CACHE_VARIABLE: Final = "COORDINATOR_TEST_VENVS"
 TORCH: Final = "torch==2.13.0"
 FRAMEWORKS: Final = (TORCH, "lightning==2.6.6", "accelerate==1.15.0", "setuptools", "wheel")
+SUPERVISORS: Final = ("supervisor==4.3.0", "circus==0.19.0")
 DEEPSPEED: Final = "deepspeed==0.19.8"
 
 
@@ -52,6 +53,18 @@ def frameworks_python() -> Path:
         _install(python, "--no-build-isolation", TORCH, DEEPSPEED, DS_BUILD_OPS="0")
 
     return _environment("frameworks", fill)
+
+
+def supervisors_python() -> Path:
+    """The Python of an environment with the process supervisors that we are compared with.
+
+    Raises OSError when it cannot be made.
+    """
+
+    def fill(python: Path) -> None:
+        _install(python, *SUPERVISORS, "setuptools<81")  # supervisor imports pkg_resources
+
+    return _environment("supervisors", fill)
 
 
 def _environment(name: str, fill: Callable[[Path], None]) -> Path:
