@@ -17,9 +17,16 @@ from ways import AGENT, OURS, Job, Ours, Way, playing, wait_for
 
 LONG = 3600.0
 MIB = 1 << 20
-TRAINING, SHIM, DAEMON, REDIS = "training", "shim", "daemon", "Redis"
+TRAINING, SHIM, DAEMON = "training", "shim", "daemon"
+HELPERS = {
+    "redis": "Redis",
+    "valkey": "Redis",
+    "agent_server": "agent server",
+    "wandb-core": "wandb-core of an agent",
+}
+"""What a command line must have in it."""
 BUSY, READY, BARE = "agent with a run", "agent, ready", "bare agent"
-ORDER = (DAEMON, REDIS, READY, BUSY, SHIM, BARE)
+ORDER = (DAEMON, "Redis", "agent server", READY, BUSY, "wandb-core of an agent", SHIM, BARE)
 EXAMPLES = """\
 examples:
   scripts/bench memory               1, 16 and 64 slots: four minutes, and 4 GB
@@ -125,10 +132,8 @@ def _kind(pid: int, way: Way, trainings: set[int], agents: set[int]) -> str:
         return BUSY if busy else READY
     if trainings.intersection(kernel.children(pid)) and isinstance(way, Ours):
         return SHIM
-    if "redis" in command or "valkey" in command:
-        return REDIS
-    words = [Path(word).name for word in command.split()[:4] if not word.startswith("-")]
-    return f"helper: {' '.join(words)[:40]}"
+    known = (kind for mark, kind in HELPERS.items() if mark in command)
+    return next(known, f"helper: {Path(command.split()[0]).name}")
 
 
 MEMORY = Measurement("memory", "of each kind of process", EXAMPLES, add_options, measure, SHORT)
