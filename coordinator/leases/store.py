@@ -187,6 +187,7 @@ class Store:
                 _STREAM_LENGTH,
                 _ms(_VOID),
                 "" if dropped is None else dropped.value,
+                keys.wake_prefix,
             ],
         )
         return Released(ReleaseStatus(reply[0]), bool(int(reply[1])))
@@ -247,6 +248,7 @@ class Store:
                 _ms(_DAY),
                 _STREAM_LENGTH,
                 why,
+                keys.wake_prefix,
             ],
         )
         return Stolen(StealStatus(reply[0]), int(reply[1]), reply[2])
@@ -272,6 +274,7 @@ class Store:
                 _ms(_DAY),
                 _STREAM_LENGTH,
                 keys.node(""),
+                keys.wake_prefix,
             ],
         )
         return read_freed(reply)
