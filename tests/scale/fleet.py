@@ -127,5 +127,5 @@ async def _start(socket: Path, orders: Orders) -> Line:
     await process.stdin.send(msgspec.json.encode(orders) + b"\n")
     async with listener:
         with anyio.fail_after(START_SECONDS):
-            stream = await listener.accept()  # type: ignore[attr-defined]
+            stream = await listener.accept()
     return Line(process, stream)

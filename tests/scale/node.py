@@ -6,15 +6,16 @@ must never judge: it notes who held which run from when to when.
 """
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import anyio
 from anyio.abc import TaskStatus
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 
 from coordinator.core.lease import HolderState
 from coordinator.core.model import CommandKind, Outcome, SweepPath
@@ -29,6 +30,7 @@ from coordinator.leases import (
 )
 from coordinator.supervisor.breakers import Breakers, BreakerSettings
 from coordinator.supervisor.pacing import Pacer, PaceSettings
+from coordinator.supervisor.prospects import Prospects
 from tests.scale.judge import Interval
 
 SWEEP = SweepPath("scale", "thousand", "nodes")
@@ -78,7 +80,7 @@ class Holding:
 class SimNode:
     """See the module."""
 
-    def __init__(  # noqa: PLR0917 - the worker's order
+    def __init__(
         self,
         name: str,
         url: str,
@@ -104,10 +106,14 @@ class SimNode:
         self._scope = anyio.CancelScope()
         self.hurried = False
         """Its commands are there already, so nothing is paced: all claims come at once."""
-        self.looks: Callable[[], float] | None = None
-        """While the sweep is over: the pause before the next look for what waits."""
+        self.over = False
+        """The sweep is: this node then looks whether runs wait to be rescued."""
+        self.closed = False
+        me: Any = self
+        self._prospects = Prospects(me, me, lambda: not self.holdings, lambda: False)
         self.holdings: dict[int, Holding] = {}
-        self.waiting = 0
+        self.claims = 0
+        """That wait for an answer."""
 
     @property
     def held(self) -> int:
@@ -149,9 +155,12 @@ class SimNode:
 
     async def _look_around(self) -> None:
         while True:
-            await anyio.sleep(TICK_SECONDS if self.looks is None else self.looks())
-            if self.looks is not None:
-                await self.keeper.waiting()
+            await anyio.sleep(TICK_SECONDS)
+            await self._prospects.look()
+
+    async def waiting(self, _over_seconds: float) -> bool:
+        """As `supervisor.rescues.Rescues.waiting`, of which this is the only question to Redis."""
+        return (await self.keeper.waiting()).rescues > 0
 
     # --- the slots ------------------------------------------------------------------------------
     async def _serve(self, slot: int) -> None:
@@ -172,7 +181,7 @@ class SimNode:
                     return Claim(found.run_id, CommandKind.RESUME, slot, found.program, found.args)
                 pause = 0.0 if self.hurried else await self._pacer.claim_wait_seconds()
                 if pause == 0.0:
-                    run = await self._queue.lpop(QUEUE)  # type: ignore[misc]
+                    run = await self._queue.lpop(QUEUE)
                     if run is not None:
                         kind, run_id = str(run).split(":")
                         return Claim(run_id, CommandKind(kind), slot, "train.py", ARGUMENTS)
@@ -182,14 +191,14 @@ class SimNode:
     async def claim(self, claim: Claim) -> bool:
         """One command: trained to its end, or dropped."""
         asked = monotonic()
-        self.waiting += 1
+        self.claims += 1
         try:
             answer = await self.keeper.acquire(claim)
         except PeerError:
-            await self._queue.rpush(QUEUE, f"{claim.kind.value}:{claim.run_id}")  # type: ignore[misc]
+            await self._queue.rpush(QUEUE, f"{claim.kind.value}:{claim.run_id}")
             return False
         finally:
-            self.waiting -= 1
+            self.claims -= 1
         if isinstance(answer, Dropped):
             self._notes.count_drop(answer.reason.value)
             return False
@@ -222,7 +231,7 @@ class SimNode:
     async def _preempt(self, holding: Holding, seconds: float, copies: float) -> None:
         await self.keeper.closing(holding.lease.token)
         again = [f"resume:{holding.lease.run_id}"] * (2 if random.random() < copies else 1)
-        await self._queue.rpush(QUEUE, *again)  # type: ignore[misc]
+        await self._queue.rpush(QUEUE, *again)
         await anyio.sleep(seconds)
         holding.end(Outcome.PREEMPTED)
 
@@ -241,7 +250,10 @@ class SimNode:
 @asynccontextmanager
 async def wandb_queue(url: str) -> AsyncIterator[Redis]:
     """The stand-in for the W&B server: a Redis of its own, so that it is in nobody's figures."""
-    client = Redis.from_url(url, decode_responses=True)
+    pool = BlockingConnectionPool.from_url(
+        url, decode_responses=True, max_connections=32, timeout=None
+    )
+    client = Redis.from_pool(pool)
     try:
         yield client
     finally:

@@ -143,19 +143,16 @@ class Play:
         self, condition: Callable[[State], bool], words: str, seconds: float = 200.0
     ) -> State:
         """Wait until the state of all nodes is so; at the latest it is broken."""
-        with anyio.move_on_after(seconds):
-            while True:
-                state = await self._fleet.state()
-                if condition(state):
-                    return state
-                await anyio.sleep(LOOK_SECONDS)
-        raise InVainError(
-            f"waited {seconds:g} s in vain until {words}: {await self._fleet.state()}"
-        )
+        until = monotonic() + seconds
+        while not condition(state := await self._fleet.state()):
+            if monotonic() > until:
+                raise InVainError(f"waited {seconds:g} s in vain until {words}: {state}")
+            await anyio.sleep(LOOK_SECONDS)
+        return state
 
     async def _hand_out(self, runs: list[str], kind: str, copies: float) -> None:
         """The W&B server queues `runs`; some it hands out two to four times in a row."""
-        lot = []
+        lot = list[tuple[float, str]]()
         for run in runs:
             times = self._dice.choice((2, 3, 4)) if self._dice.random() < copies else 1
             lot += [(len(lot) + self._dice.uniform(0, 200), f"{kind}:{run}") for _ in range(times)]
@@ -267,9 +264,7 @@ class Play:
                 "preempt", nodes=wave, seconds=self._plan.save_seconds, copies=0.2
             )
             await anyio.sleep(self._plan.save_seconds[1])
-            await self._reach(
-                lambda s: s.held >= self._expected, "the wave's runs are held again", 40
-            )
+            await self._reach(lambda s: s.held >= self._expected, "the wave's runs are held again")
             free = wave
         await self._fleet.tell("work", on=False)
         found = judge.handoffs(await self._fleet.intervals(), began)
@@ -313,11 +308,11 @@ async def play(plan: Plan, directory: Path, tell: Callable[[Phase], None]) -> Re
         crew = await stack.enter_async_context(fleet(directory, orders))
         result = Result(await stage.name())
         await Play(plan, stage, crew, queue, result).run(tell)
-    judge_result(plan, result)
+    judge_result(result)
     return result
 
 
-def judge_result(plan: Plan, result: Result) -> None:
+def judge_result(result: Result) -> None:
     """What must hold."""
     for phase in result.phases:
         if phase.duplicates:
@@ -326,7 +321,6 @@ def judge_result(plan: Plan, result: Result) -> None:
             result.broken.append(f"{phase.name}: {phase.lost} lost runs")
         if phase.clients.drops.get("FENCED"):
             result.broken.append(f"{phase.name}: {phase.clients.drops['FENCED']} fenced")
-    del plan
 
 
 def scratch() -> str | None:

@@ -10,6 +10,8 @@ from tests.scale.play import Phase, Plan, Result
 HEAD = ("phase", "seconds", "calls/s", "Redis CPU", "us/call", "acquires", "p50", "p99",
         "duplicates", "lost", "connections", "client CPU", "loop lag p99, most")  # fmt: skip
 STARVED_SECONDS = 0.1
+RENEWAL_SHARE = 0.05
+ACQUIRE_SECONDS = 0.5
 WAITS = frozenset({"preempt", "restart", "wipe"})
 """Phases whose acquires wait for holders: their time says nothing about Redis."""
 
@@ -60,18 +62,32 @@ def details(phase: Phase) -> list[str]:
         lines.append(f"an operator's `nodes` and `leases ls`: {shown}")
     lines += [f"{name}: {value}" for name, value in phase.facts.items()]
     if (lag := share(clients.lags, 0.99)) > STARVED_SECONDS:
-        lines.append(
-            f"the clients were starved: their loops ran {1000 * lag:.0f} ms late (p99), which is "
-            "part of every latency above that a client measured"
-        )
+        words = f"the clients were starved: their loops ran {1000 * lag:.0f} ms late (p99), which"
+        lines.append(f"{words} is part of every latency above that a client measured")
     return [f"    {line}" for line in lines]
+
+
+def limits(result: Result) -> list[str]:
+    """What a site may count on, in words; a busy machine may miss a time for its own reasons."""
+    words = []
+    if (steady := result.phase("steady")) is not None:
+        kept = "kept" if steady.work.share < RENEWAL_SHARE else "MISSED"
+        words.append(f"renewals take Redis {100 * steady.work.share:.1f} % of a core, "
+                     f"at most {100 * RENEWAL_SHARE:.0f} %: {kept}")  # fmt: skip
+    if (single := result.phase("single")) is not None:
+        seconds = share(single.clients.acquires, 0.99)
+        kept = "kept" if seconds <= ACQUIRE_SECONDS else "MISSED"
+        words.append(f"an acquire outside the herd takes {seconds:.3f} s (p99), "
+                     f"at most {ACQUIRE_SECONDS:g} s: {kept}")  # fmt: skip
+    return words
 
 
 def report(plan: Plan, result: Result) -> str:
     """Everything that there is to say."""
-    parts = [f"{plan.nodes} nodes with {plan.slots} slots, {result.server}, TTL "
-             f"{plan.times.ttl_seconds:g} s, renewal {plan.times.renew_seconds:g} s"]  # fmt: skip
+    times = f"TTL {plan.times.ttl_seconds:g} s, renewal {plan.times.renew_seconds:g} s"
+    parts = [f"{plan.nodes} nodes with {plan.slots} slots, {result.server}, {times}"]
     parts.append(table([HEAD, *map(cells, result.phases)]))
+    parts += limits(result)
     parts += [f"BROKEN: {words}" for words in result.broken]
     parts.append("broken" if result.broken else "0 duplicates, 0 lost runs")
     return "\n".join(parts)

@@ -6,15 +6,15 @@ for a slow Redis. It must never touch nodes of another process.
 
 import random
 import sys
+from collections.abc import MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, process_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 import structlog
-from anyio.abc import TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 from redis.asyncio import Redis
 
@@ -25,6 +25,9 @@ from coordinator.errors import PeerError
 from coordinator.leases import Claim, LeaseSettings
 from tests.scale.judge import Interval
 from tests.scale.node import ARGUMENTS, Notes, SimNode, wandb_queue
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
 
 LAG_SECONDS = 0.02
 LINE = 2**26
@@ -115,7 +118,7 @@ class Worker:
             await anyio.sleep(LAG_SECONDS)
             self._lags.append(monotonic() - due)
 
-    def count_event(self, _logger: object, name: str, event: dict[str, Any]) -> dict[str, Any]:
+    def count_event(self, _logger: object, name: str, event: MutableMapping[str, Any]) -> str:
         """A processor of structlog: what a person would have to know is counted."""
         if name in {"warning", "error", "critical"}:
             word = str(event["event"])
@@ -155,7 +158,7 @@ class Worker:
     async def _on_over(self, order: Order) -> int:
         """The sweep is over, so nodes look whether anything waits; or it goes on."""
         for node in self._mine(order):
-            node.looks = (lambda: random.uniform(0.9, 1.1)) if order.on else None
+            node.over = order.on
         return 0
 
     async def _on_vanish(self, order: Order) -> int:
@@ -208,7 +211,7 @@ class Worker:
         health = [node.keeper.health() for node in nodes]
         return State(
             held=sum(node.held for node in nodes),
-            waiting=sum(node.waiting for node in nodes),
+            waiting=sum(node.claims for node in nodes),
             healthy=sum(one.state == "ok" for one in health),
             nodes=len(nodes),
             oldest=max((one.since_seconds for one in health), default=0.0),
