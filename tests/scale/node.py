@@ -110,7 +110,7 @@ class SimNode:
         """The sweep is: this node then looks whether runs wait to be rescued."""
         self.closed = False
         me: Any = self
-        self._prospects = Prospects(me, me, lambda: not self.holdings, lambda: False)
+        self._prospects = Prospects(me, me, lambda: False)
         self.holdings: dict[int, Holding] = {}
         self.claims = 0
         """That wait for an answer."""
@@ -156,7 +156,7 @@ class SimNode:
     async def _look_around(self) -> None:
         while True:
             await anyio.sleep(TICK_SECONDS)
-            await self._prospects.look()
+            await self._prospects.look(quiet=not self.holdings)
 
     async def waiting(self, _over_seconds: float) -> bool:
         """As `supervisor.rescues.Rescues.waiting`, of which this is the only question to Redis."""
