@@ -26,6 +26,11 @@ class ServerClock:
         """`server_ms` arrived just now."""
         self._offset_ms = server_ms - boottime_seconds() * 1000
 
+    @property
+    def now_ms(self) -> int:
+        """The server's time now, or a little earlier; 0 before the first `set`."""
+        return self.not_after_ms(0.0)
+
     def not_after_ms(self, seconds: float) -> int:
         """Server time `seconds` from now; 0, which every server refuses, before the first `set`."""
         if self._offset_ms is None:

@@ -53,6 +53,9 @@ MINIMAL_ACL: Final = (
     "+xadd",
 )
 """What a Redis user needs at least, as rules of ACL SETUSER; docs/leases.md shows the same."""
+SECTIONS: Final = ("server", "memory", "replication", "cluster")
+"""All that is judged. Asked by each node at each renewal, and the whole INFO costs Redis more than
+the renewals of a node with eight leases do (scripts/scale)."""
 CLUSTER_ACL: Final = ("+cluster|slots", "+command", "+asking")
 """What redis-py's Cluster client asks besides."""
 
@@ -80,12 +83,18 @@ async def check_server(client: Client, key: str) -> Server:
 
 
 async def _facts(client: Client, key: str) -> dict[str, Any]:
-    if not isinstance(client, RedisCluster):
+    where: dict[str, Any] = {}
+    if isinstance(client, RedisCluster):
+        await client.initialize()
+        where["target_nodes"] = client.get_node_from_key(key)
+    else:
         await follow_primary(client)
-        return dict(await client.info("everything"))
-    await client.initialize()
-    node = client.get_node_from_key(key)
-    return dict(await client.info("everything", target_nodes=node))
+    try:
+        return dict(await client.info(*SECTIONS, **where))
+    except redis_errors.ResponseError as error:
+        if not str(error).startswith("syntax error"):
+            raise
+        return dict(await client.info(**where))  # older than 7.0: one section or all
 
 
 def _fault_of_the_user(error: BaseException) -> str | None:

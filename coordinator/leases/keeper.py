@@ -107,7 +107,9 @@ class LeaseKeeper:
             round_ended=self._renewer.round_ended, on_change=self._renewer.kick,
         )  # fmt: skip
         self._releaser = Releaser(self._store, journal, settings)
-        self._wakeups = Wakeups(self._reader, keys.stream, settings)
+        self._wakeups = Wakeups(
+            self._reader, keys.wake(node), settings, lambda: self._store.clock.now_ms
+        )
         self._claims = Claims(
             store=self._store,
             journal=journal,

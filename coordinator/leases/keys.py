@@ -52,7 +52,7 @@ class Keys:
 
     @property
     def stream(self) -> str:
-        """Bounded stream of what happened to leases: it wakes claims that wait."""
+        """Bounded stream of what happened to leases. Older nodes wake their claims by it."""
         return f"{self.prefix}stream"
 
     @property
@@ -88,3 +88,17 @@ class Keys:
     def pace(self) -> str:
         """When the nodes' questions for work will have used up nothing of their burst."""
         return f"{self.prefix}pace"
+
+    @property
+    def turn(self) -> str:
+        """The last turn that was told to a node whose question for work had to wait."""
+        return f"{self.prefix}turn"
+
+    def wake(self, name: str) -> str:
+        """Bounded stream: runs for which claims of that node wait, when their lease has ended."""
+        return f"{self.wake_prefix}{name}"
+
+    @property
+    def wake_prefix(self) -> str:
+        """Who ends a lease finds the streams of those who wait below it."""
+        return f"{self.prefix}wake:"

@@ -75,6 +75,7 @@ class Negotiation:
         self._settings = settings
         self._limit = limit
         self._refused_at: float | None = None
+        self._looks = 0
         self._told: set[str] = set()
         self.asked = False
         """A request has been sent."""
@@ -136,7 +137,7 @@ class Negotiation:
                 return Dropped(self.claim.run_id, DropReason.QUARANTINED, None, why)
             case NotYet(seconds, why):
                 self._tell_once("lease_wait_began", why)
-                return seconds
+                return seconds + jittered(self._settings.timeout_seconds / 8, 1.0)
             case Conflict():
                 return self._settle(answer)
             case _:
@@ -161,8 +162,14 @@ class Negotiation:
                 assert_never(decision)
 
     async def _pause(self, waiter: Waiter, seconds: float) -> None:
-        """The timer is the truth, the stream the accelerator, the slow poll the floor."""
-        floor = jittered(self._settings.renew_seconds / 4)
+        """The timer is the truth, the stream the accelerator, the slow poll the floor.
+
+        The poll grows slower with each look, down to one a renewal: it is for what the stream has
+        not told, and thousands may wait.
+        """
+        slowest = self._settings.renew_seconds
+        floor = jittered(min(slowest / 4 * 2**self._looks, slowest))
+        self._looks = min(self._looks + 1, 2)
         await waiter.wait(max(min(seconds, floor), 0.005))
 
     def _tell_once(self, event: str, why: str) -> None:

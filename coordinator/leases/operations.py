@@ -4,7 +4,6 @@ Owns the operator's side of the leases. It must never touch what this node holds
 that is taken back reaches it as any other's, at its next renewal.
 """
 
-from collections import Counter
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -38,8 +37,7 @@ class Operations:
     async def nodes(self) -> list[NodeView]:
         """Every node that was seen within a day, by name."""
         seen = await self._answered(self._store.nodes())
-        leases = await self._answered(self._store.list_leases())
-        held = Counter(lease.owner for lease in leases)
+        held = await self._answered(self._store.count_leases())
         return sorted((self._view(node, held[node.name]) for node in seen), key=lambda v: v.node)
 
     async def steal(

@@ -84,21 +84,20 @@ class Renewer:
             self._holdings.missed(boottime_seconds())
             return False
         self._sight.good(sent)
-        self._note_epoch()
+        wiped = self._note_epoch()
         for lease, answer in zip(chunk, answers, strict=True):
-            self._act(lease, answer, sent)
+            self._act(lease, answer, sent, wiped=wiped)
         return True
 
-    def _act(self, lease: Lease, answer: Renewed, sent: float) -> None:
+    def _act(self, lease: Lease, answer: Renewed, sent: float, *, wiped: bool) -> None:
         match answer.status:
             case RenewStatus.OK:
                 self._holdings.renewed(lease.token, sent, answer.fence)
+                if wiped:  # written anew by a renewal whose answer was lost
+                    self._written_anew(lease, answer)
             case RenewStatus.REASSERTED:
                 self._holdings.renewed(lease.token, sent, answer.fence)
-                holding = self._holdings.get(lease.token)
-                if holding is not None:
-                    log.warning("lease_reasserted", run_id=lease.run_id, fence=answer.fence)
-                    self._on_reasserted(holding)
+                self._written_anew(lease, answer)
             case RenewStatus.TAKEN:
                 self._holdings.saw_fence(answer.fence)
                 self._holdings.apply(lease.token, HolderEvent.TAKEN)
@@ -107,12 +106,20 @@ class Renewer:
             case _:
                 assert_never(answer.status)
 
-    def _note_epoch(self) -> None:
+    def _written_anew(self, lease: Lease, answer: Renewed) -> None:
+        holding = self._holdings.get(lease.token)
+        if holding is not None:
+            log.warning("lease_reasserted", run_id=lease.run_id, fence=answer.fence)
+            self._on_reasserted(holding)
+
+    def _note_epoch(self) -> bool:
+        """True when Redis has lost its data since the last answer."""
         epoch = self._store.epoch
         if self._epoch is None or epoch is None or epoch == self._epoch:
             self._epoch = epoch
-            return
-        if epoch < self._epoch:
+            return False
+        wiped = epoch > self._epoch
+        if not wiped:
             log.warning("redis_clock_went_back", seconds=(self._epoch - epoch) / 1000)
         else:
             log.error(
@@ -121,6 +128,7 @@ class Renewer:
                 held=len(self._holdings),
             )
         self._epoch = epoch
+        return wiped
 
     def _delay(self, *, succeeded: bool) -> float:
         """After a failure the next try comes sooner; it never waits for less than 10 ms."""

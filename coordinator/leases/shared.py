@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 STAYS_KEPT: Final = 50
 _KEEP: Final = 86_400_000
+_LONGEST_TURN: Final = 5000
+"""Milliseconds; as long as a node waits between two questions that the server has no work for."""
 _decode = msgspec.json.Decoder(Breaker)
 
 
@@ -65,8 +67,9 @@ class Shared:
 
     async def pace(self, per_second: float, burst: int) -> float:
         """Count one question for work; seconds to wait and ask again if it may not be sent yet."""
-        keys = [self._keys.pace, self._keys.epoch]
-        reply = await self._run("pace", keys, [f"{1000 / per_second:.3f}", burst])
+        keys = [self._keys.pace, self._keys.epoch, self._keys.turn]
+        args: list[str | int] = [f"{1000 / per_second:.3f}", burst, _LONGEST_TURN]
+        reply = await self._run("pace", keys, args)
         return int(reply[2]) / 1000
 
     async def strike(self, run_id: str, most: int, why: str) -> bool:

@@ -4,8 +4,10 @@ Owns the arguments of the scripts and the estimate of the server's clock. It mus
 never decide: an exchange that fails has an unknown outcome, which is the caller's to settle.
 """
 
+import itertools
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -63,8 +65,8 @@ REGISTRY_SECONDS: Final = 30 * _DAY
 _VOID: Final = 900.0
 _HIDDEN: Final = 60.0
 _STREAM_LENGTH: Final = 1000
-_PAGE: Final = 500
-_NODES: Final = 1000
+_PAGE: Final = 100
+"""Leases or nodes read in one call, which takes less than a millisecond."""
 
 
 async def once_more(call: Callable[[], Awaitable[_T]]) -> _T:
@@ -187,6 +189,7 @@ class Store:
                 _STREAM_LENGTH,
                 _ms(_VOID),
                 "" if dropped is None else dropped.value,
+                keys.wake_prefix,
             ],
         )
         return Released(ReleaseStatus(reply[0]), bool(int(reply[1])))
@@ -247,6 +250,7 @@ class Store:
                 _ms(_DAY),
                 _STREAM_LENGTH,
                 why,
+                keys.wake_prefix,
             ],
         )
         return Stolen(StealStatus(reply[0]), int(reply[1]), reply[2])
@@ -272,6 +276,7 @@ class Store:
                 _ms(_DAY),
                 _STREAM_LENGTH,
                 keys.node(""),
+                keys.wake_prefix,
             ],
         )
         return read_freed(reply)
@@ -284,21 +289,43 @@ class Store:
 
     async def nodes(self) -> list[NodeSeen]:
         """The nodes of the registry, the latest seen first."""
-        args: list[str | int] = [_NODES, self._keys.node("")]
-        reply = await once_more(partial(self._raw, "nodes", [self._keys.nodes], args))
-        return read_nodes(int(reply[0]), reply[1:])
+        found = dict[str, NodeSeen]()
+        for offset in itertools.count(0, _PAGE):
+            args: list[str | int] = [offset, _PAGE, self._keys.node("")]
+            reply = await once_more(partial(self._raw, "nodes", [self._keys.nodes], args))
+            page = read_nodes(int(reply[0]), reply[1:])
+            found |= {node.name: node for node in page if node.name not in found}
+            if len(page) < _PAGE:
+                break
+        return list(found.values())
 
     async def list_leases(self) -> list[LeaseView]:
         """All leases of the sweep that stand, by deadline."""
-        keys, found, offset = self._keys, list[LeaseView](), 0
+        found = dict[str, LeaseView]()
+        async for page in self._pages(counted=False):
+            for view in read_list(page):
+                found.pop(view.run_id, None)  # renewed since the page before: it stands later now
+                found[view.run_id] = view
+        return list(found.values())
+
+    async def count_leases(self) -> Counter[str]:
+        """How many leases stand, by owner; one that is renewed meanwhile may count twice."""
+        counts = Counter[str]()
+        async for page in self._pages(counted=True):
+            counts.update(dict(zip(page[::2], map(int, page[1::2]), strict=True)))
+        return counts
+
+    async def _pages(self, *, counted: bool) -> AsyncIterator[list[Any]]:
+        """What `list.lua` answers, page by page without its head."""
+        deadline, run, keys = "-inf", "", self._keys
         while True:
-            args: list[str | int] = [offset, _PAGE, keys.lease_prefix]
+            args: list[str | int] = [deadline, run, _PAGE, keys.lease_prefix, int(counted)]
             reply = await once_more(partial(self._raw, "list", [keys.index], args))
             self.clock.set(int(reply[0]))
-            found += read_list(reply[2:])
-            offset += _PAGE
+            yield reply[4:]
             if int(reply[1]) < _PAGE:
-                return found
+                return
+            deadline, run = reply[2], reply[3]
 
     async def call(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> list[Any]:
         """A script of another module: its answer without its head."""

@@ -43,6 +43,7 @@ MOVE_SECONDS = 1.5
 """A run that was handed out again gets its next lease by then. Only who ended by itself can have
 told the server of it; a process that a signal ended waits for nobody."""
 MOVE_LOOK_SECONDS = 0.1
+"""Before the second look; doubled each time, since a whole cluster may end at once."""
 INIT_TAKES = 1.0
 """Seconds from the start of a training to `wandb.init`, at the least. Who ends sooner has told the
 server nothing, and a bad machine must not have its breaker wait for that."""
@@ -195,11 +196,12 @@ class Endings:
 
     async def _moved_on(self, training: Training, patience_seconds: float) -> bool:
         """Whether somebody has claimed the run since, or does within `patience_seconds`."""
-        until = anyio.current_time() + patience_seconds
+        until, pause = anyio.current_time() + patience_seconds, MOVE_LOOK_SECONDS
         while not await self._is_claimed(training):
-            if anyio.current_time() >= until:
+            if (left := until - anyio.current_time()) <= 0:
                 return False
-            await anyio.sleep(MOVE_LOOK_SECONDS)
+            await anyio.sleep(min(pause, left))
+            pause *= 2
         return True
 
     async def _is_claimed(self, training: Training) -> bool:

@@ -7,8 +7,12 @@ may still end so that it has to run again.
 from collections.abc import Callable
 from time import monotonic
 
+from coordinator.leases.renewal import jittered
 from coordinator.supervisor.rescues import Rescues
 from coordinator.supervisor.sweep import SweepWatch
+
+LOOK_SECONDS = 5.0
+"""Between two questions while nothing has changed here; all nodes of a sweep that is over ask."""
 
 
 class Prospects:
@@ -25,6 +29,7 @@ class Prospects:
         self._rescues = rescues
         self._fetched = fetched
         self._over_since = monotonic()
+        self._look_at = 0.0
         self._rescue_waits: bool | None = None
         """Known only while the sweep is over: it is asked for then."""
         self._quiet_since_asked = False
@@ -58,10 +63,14 @@ class Prospects:
         self._settled = self._quiet_since_asked = False
 
     async def look(self, *, quiet: bool) -> None:
-        """Ask whether runs wait to be rescued."""
+        """Ask whether runs wait to be rescued: at once where it decides, else now and then."""
         if not self._sweep.over:
             self._rescue_waits, self._over_since = None, monotonic()
             return
+        known = self._rescue_waits is not None and (self._settled or not quiet)
+        if known and monotonic() < self._look_at:
+            return
+        self._look_at = monotonic() + jittered(LOOK_SECONDS, 0.2)
         self._settled, self._quiet_since_asked = False, quiet
         self._rescue_waits = await self._rescues.waiting(monotonic() - self._over_since)
         self._settled = self._quiet_since_asked

@@ -88,7 +88,7 @@ async def _hand_over(redis: RedisServer, a: Node, b: Node, run_id: str) -> float
         # The reader must block before the release, else the slow poll finds it.
         async with redis.client() as client:
             with anyio.fail_after(20):
-                while int((await client.info("clients"))["blocked_clients"]) < 2:  # noqa: ASYNC110
+                while int((await client.info("clients"))["blocked_clients"]) < 1:  # noqa: ASYNC110
                     await anyio.sleep(0.01)
         await anyio.wait_all_tasks_blocked()
         released = anyio.current_time()

@@ -1,6 +1,7 @@
 """Replies that are cut or vanish, connections that break: what is granted and released, once."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -9,8 +10,8 @@ import pytest
 from coordinator.core.model import Outcome, SweepPath
 from coordinator.leases import Dropped, Lease
 from coordinator.leases.keys import Keys
-from tests.leases.nodes import PATIENT, announced, claim, node, resume, until
-from tests.support.redis import FaultProxy, RedisServer
+from tests.leases.nodes import FAST, PATIENT, announced, claim, node, resume, until
+from tests.support.redis import FaultProxy, RedisServer, redis_server
 
 pytestmark = pytest.mark.anyio
 
@@ -124,3 +125,24 @@ async def test_connections_that_are_reset_all_the_time_stop_nobody(
         await until(lambda: a.journalled() == set())
         assert await b.keeper.list_leases() == []
         assert (a.fenced, a.stopped) == ([], [])
+
+
+async def test_a_run_is_registered_anew_also_when_the_answer_of_its_re_assertion_is_cut(
+    sweep: SweepPath, tmp_path: Path
+) -> None:
+    by_hand = replace(FAST, ttl_seconds=3600.0, renew_seconds=600.0, timeout_seconds=10.0)
+    async with (
+        redis_server(tmp_path) as server,
+        FaultProxy(server.socket).serve() as proxy,
+        node(proxy.url, sweep, tmp_path, settings=by_hand) as a,
+        server.client() as client,
+    ):
+        await a.held(claim("r1"))
+        assert await a.keeper._renewer.round()
+        await client.flushall()
+        proxy.match, proxy.cut_replies = b'"leases":', 1
+        assert await a.keeper._renewer.round()
+        assert proxy.hits == 1
+        with anyio.fail_after(20):
+            while not await client.hget(Keys(sweep).run("r1"), "args"):  # noqa: ASYNC110
+                await anyio.sleep(0.01)

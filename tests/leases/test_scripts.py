@@ -19,6 +19,7 @@ from coordinator.leases.answers import (
     RenewStatus,
     StealStatus,
     Void,
+    read_list,
 )
 from coordinator.leases.scripts import NAMES, lua_source
 from tests.leases.virtual import GRACE, START_MS, TTL, Virtual
@@ -356,6 +357,20 @@ async def test_the_list_has_pages(v: Virtual) -> None:
     for number in (0, 600, 1099):
         await v.granted(f"r{number}")
     assert {view.run_id for view in await store.list_leases()} == {"r0", "r600", "r1099"}
+
+
+async def test_no_lease_is_missed_in_the_list_when_renewals_go_on_between_its_pages(
+    v: Virtual,
+) -> None:
+    leases = [await v.granted(f"r{number:03}") for number in range(250)]
+    store = v.store()
+    listed: set[str] = set()
+    async for page in store._pages(counted=False):
+        listed |= {view.run_id for view in read_list(page)}
+        await v.advance(1)
+        await v.renew(*leases[:60], *leases[90:120])
+    assert listed == {lease.run_id for lease in leases}
+    assert (await store.count_leases()) == {"node-a": 250}
 
 
 async def test_the_event_stream_is_bounded(v: Virtual) -> None:

@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
+import anyio
 import pytest
 
 from coordinator.core.breaker import Breaker, BreakerState
@@ -51,9 +53,22 @@ async def test_a_breaker_is_changed_only_from_the_state_that_was_seen(
 
 async def test_all_nodes_together_keep_to_one_pace(keepers: list[LeaseKeeper]) -> None:
     a, b = (keeper.shared for keeper in keepers)
-    waits = [await node.pace(0.5, 3) for node in (a, b, a, b, a)]
+    waits = [await node.pace(0.5, 3) for node in (a, b, a, b)]
     assert waits[:3] == [0.0, 0.0, 0.0]
-    assert all(1.0 < wait <= 2.0 for wait in waits[3:])
+    assert 0.0 < waits[3] <= 2.0
+
+
+async def test_who_must_wait_is_told_a_turn_of_its_own_and_none_later_than_five_seconds(
+    keepers: list[LeaseKeeper],
+) -> None:
+    a, b = (keeper.shared for keeper in keepers)
+    assert await a.pace(1.0, 1) == 0.0
+    began = anyio.current_time()
+    turns = [await node.pace(1.0, 1) + anyio.current_time() for node in (a, b, a, b, a, b, a)]
+    for before, after in pairwise(turns[:4]):
+        assert after - before == pytest.approx(1.0, abs=0.5)
+    assert max(turns) <= anyio.current_time() + 5.0
+    assert turns[-1] >= began + 5.0
 
 
 async def test_what_a_run_has_been_through_is_known_on_every_node(

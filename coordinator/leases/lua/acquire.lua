@@ -29,6 +29,7 @@ local function grant(fence, why)
     state = 'held', token = token, owner = owner, slot = slot, kind = kind, fence = fence,
     why = why, granted_at = now, renewed_at = now, deadline = now + ttl, grace = grace,
     claimable_at = now + ttl + grace, handoff_to = '', handoff_until = 0, closing = '',
+    waiters = '',
   }, ttl + grace + keep)
   raise_fence(fence_key, fence)
   redis.call('ZADD', index_key, int(now + ttl), run)
@@ -37,6 +38,15 @@ local function grant(fence, why)
   redis.call('HSET', run_key, 'granted_at', int(now), 'granted_to', owner, 'fence', int(fence))
   announce(KEYS[5], ARGV[13], why == 'takeover' and 'taken_over' or 'acquired', run, owner, fence)
   return answer('granted', int(fence), why)
+end
+
+-- The node is woken at the lease's end. Who is left out of a long list has its timer all the same.
+local MOST_WAITERS = 32
+local function note_waiter()
+  local waiters = redis.call('HMGET', lease_key, 'waiters')[1] or ''
+  local _, count = string.gsub(waiters, '\n', '')
+  if count >= MOST_WAITERS or string.find('\n' .. waiters, '\n' .. owner .. '\n', 1, true) then return end
+  redis.call('HSET', lease_key, 'waiters', waiters .. owner .. '\n')
 end
 
 if redis.call('EXISTS', KEYS[7]) == 1 then return answer('void') end
@@ -62,6 +72,7 @@ if not record then
 else
   bound_waits(lease_key, record, now, ttl)
   if record.state ~= 'released' and now < record.claimable_at then
+    note_waiter()
     return answer('held', record.owner, int(record.fence), int(age_of(record.granted_at, now)),
       int(age_of(record.renewed_at, now)), int(record.claimable_at - now), record.state,
       record.closing == '1' and 1 or 0)

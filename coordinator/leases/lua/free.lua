@@ -6,7 +6,7 @@
 -- of a holder who died without a word; the grant of its lease takes it out.
 -- KEYS: 1 lease  2 run registry  3 index  4 stream  5 epoch  6 rescue queue
 -- ARGV: 1 run  2 expected fence  3 silence that makes a holder gone  4 1: forced  5 keep
---       6 stream length  7 prefix of the node hashes (same hash tag)
+--       6 stream length  7 prefix of the node hashes (same hash tag)  8 that of their wake-ups
 -- Answer: {now, epoch, status, fence, owner, silent}: freed | missing | changed | released | alive
 local run, expected, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = now_ms()
@@ -45,4 +45,5 @@ write_record(KEYS[1], {
 redis.call('ZREM', KEYS[3], run)
 queue_rescue()
 announce(KEYS[4], ARGV[6], 'released', run, record.owner, record.fence)
+wake_waiters(KEYS[1], ARGV[8], run)
 return answer('freed')

@@ -74,6 +74,19 @@ local function announce(key, max_length, event, run, owner, fence)
     'event', event, 'run', run, 'owner', owner, 'fence', int(fence))
 end
 
+-- Wakes the nodes whose claims wait for the lease at `lease_key` (acquire.lua notes them), each by a
+-- stream of its own: if all nodes read one stream, each release would cost a reply to every node.
+-- `prefix` is that of these streams, which carry the same hash tag.
+local WAKE_LENGTH, WAKE_KEEP = 100, 60000
+local function wake_waiters(lease_key, prefix, run)
+  local waiters = redis.call('HMGET', lease_key, 'waiters')[1] or ''
+  for node in string.gmatch(waiters, '[^\n]+') do
+    redis.call('XADD', prefix .. node, 'MAXLEN', '~', WAKE_LENGTH, '*', 'run', run)
+    redis.call('PEXPIRE', prefix .. node, WAKE_KEEP)
+  end
+  if waiters ~= '' then redis.call('HSET', lease_key, 'waiters', '') end
+end
+
 -- The time of first use since the data were last lost.
 local function epoch_of(key, now)
   local epoch = tonumber(redis.call('GET', key))

@@ -9,6 +9,7 @@
 --       6 keep  7 registry keep  8 stream length  9 void keep
 --       10 why the claim was dropped ('' if it was not): the registry remembers it, since the W&B
 --          server believes that the run is with this claim
+--       11 key prefix of the nodes' wake-ups (same hash tag)
 -- Answer: {now, epoch, status, missed}: released | again (was void already) | absent | not_yours
 --   missed is 1 if another claim for the run was dropped while this one held it; the void token's
 --   value keeps it for a repetition
@@ -48,6 +49,7 @@ local function free(record)
   }, tonumber(ARGV[6]))
   redis.call('ZREM', KEYS[4], run)
   announce(KEYS[5], ARGV[8], 'released', run, owner, record.fence)
+  wake_waiters(KEYS[1], ARGV[11], run)
 end
 
 local fresh = redis.call('SET', KEYS[7], '0', 'NX', 'PX', ARGV[9])

@@ -21,12 +21,18 @@ local function add(status, fence, holder)
   reply[#reply + 1] = holder
 end
 
+-- What is kept for a day is put off once an hour: most of a renewal is the number of its calls.
+local HOUR = 3600000
+local hour = math.floor(now / HOUR)
+local index = {}
+
 -- The common path, a thousand times in a row: no tables, no needless conversions.
-local function extend(key, run)
+local function extend(key, run, renewed_at)
   redis.call('HSET', key, 'renewed_at', now_text, 'deadline', deadline, 'grace', grace_text,
     'claimable_at', claimable)
-  redis.call('PEXPIRE', key, expiry)
-  redis.call('ZADD', KEYS[2], deadline, run)
+  if math.floor(renewed_at / HOUR) ~= hour then redis.call('PEXPIRE', key, expiry) end
+  index[#index + 1] = deadline
+  index[#index + 1] = run
 end
 
 local function reassert(key, lease)
@@ -36,14 +42,14 @@ local function reassert(key, lease)
   redis.call('HSET', key, 'state', 'held', 'token', lease.token, 'owner', owner,
     'slot', lease.slot, 'kind', lease.kind, 'fence', int(lease.fence), 'why', 'reassert',
     'granted_at', '0', 'handoff_to', '', 'handoff_until', '0', 'closing', '')
-  extend(key, lease.run)
+  extend(key, lease.run, 0)
   raise_fence(KEYS[1], lease.fence)
   announce(KEYS[3], ARGV[5], 'reasserted', lease.run, owner, lease.fence)
   add('reasserted', lease.fence, owner)
 end
 
 local function renew(key, void_key, lease)
-  local found = redis.call('HMGET', key, 'state', 'token', 'owner', 'fence')
+  local found = redis.call('HMGET', key, 'state', 'token', 'owner', 'fence', 'renewed_at')
   if not found[1] then
     if redis.call('EXISTS', void_key) == 1 then return add('released', lease.fence, owner) end
     return reassert(key, lease)
@@ -57,7 +63,7 @@ local function renew(key, void_key, lease)
     return reassert(key, lease)
   end
   if record.state ~= 'held' then return add(record.state, record.fence, record.owner) end
-  extend(key, lease.run)
+  extend(key, lease.run, tonumber(found[5]) or 0)
   add('ok', record.fence, owner)
 end
 
@@ -68,9 +74,13 @@ for i = 0, (#ARGV - FIRST_ARG) / ARGS - 1 do
     kind = ARGV[at + 4], slot = ARGV[at + 5],
   })
 end
-redis.call('ZADD', KEYS[5], int(now), owner)
-redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', int(now - tonumber(ARGV[6])))
-redis.call('HSET', KEYS[6], 'seen', int(now), 'facts', ARGV[7])
-redis.call('PEXPIRE', KEYS[6], ARGV[6])
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', int(now - keep))
+if #index > 0 then redis.call('ZADD', KEYS[2], unpack(index)) end
+local seen = tonumber(redis.call('HMGET', KEYS[6], 'seen')[1]) or 0
+redis.call('HSET', KEYS[6], 'seen', now_text, 'facts', ARGV[7])
+redis.call('ZADD', KEYS[5], now_text, owner)
+if math.floor(seen / HOUR) ~= hour then
+  redis.call('PEXPIRE', KEYS[6], ARGV[6])
+  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', int(now - tonumber(ARGV[6])))
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', int(now - keep))
+end
 return reply

@@ -4,7 +4,7 @@
 -- may claim after `after` or when it has released, `target` (a node) before all others.
 -- KEYS: 1 lease  2 stream  3 epoch
 -- ARGV: 1 run  2 expected fence  3 after  4 target node ('' for none)  5 target's head start
---       6 keep  7 stream length  8 why
+--       6 keep  7 stream length  8 why  9 key prefix of the nodes' wake-ups (same hash tag)
 -- Answer: {now, epoch, status, fence, owner}: freed | missing | changed | released
 local run, expected, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = now_ms()
@@ -25,4 +25,5 @@ write_record(KEYS[1], {
   handoff_until = ARGV[4] == '' and 0 or claimable + tonumber(ARGV[5]),
 }, after + tonumber(ARGV[6]))
 announce(KEYS[2], ARGV[7], 'freed', run, record.owner, record.fence)
+wake_waiters(KEYS[1], ARGV[9], run)
 return answer('freed')
