@@ -132,7 +132,7 @@ def _connect(
                       left.undelivered,
                       patience_seconds=setup.rescue_patience_seconds())  # fmt: skip
     claims = Claims(setup.config.sweep.poll_seconds, rescues.next, sweep.ended, guards,
-                    kept=left.undelivered)  # fmt: skip
+                    rest=leases.rest, kept=left.undelivered)  # fmt: skip
     prospects = Prospects(sweep, rescues, lambda: bool(claims.undelivered))
     endpoint = Endpoint()
     agents = Agents(setup.agent_settings(endpoint.address), findings.starter, changed=changed,

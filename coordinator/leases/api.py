@@ -66,6 +66,10 @@ class Leases(Protocol):
     async def waiting(self) -> Waiting:
         """What may have to be trained yet. Raises PeerError when Redis does not answer."""
 
+    async def rest(self, seconds: float) -> None:
+        """Return after `seconds`, or when another node has given up a run that the server hands out
+        again: time to ask for work. Never raises."""
+
     async def forget(self, token: str) -> None:
         """The tree of a fenced lease is gone; the lease is not ours to release."""
 

@@ -43,7 +43,7 @@ from coordinator.leases.shared import Shared
 from coordinator.leases.sight import Sight, explain
 from coordinator.leases.store import TROUBLE, Store
 from coordinator.leases.sweep_hold import SweepHold
-from coordinator.leases.wakeups import BLOCK_SECONDS, Wakeups
+from coordinator.leases.wakeups import ANY_RUN, BLOCK_SECONDS, Wakeups
 
 log = structlog.get_logger()
 
@@ -237,6 +237,15 @@ class LeaseKeeper:
             return (await self._store.take(count_only=True))[0]
         except TROUBLE as error:
             raise PeerError(f"Redis: {explain(error, self._settings)}") from error
+
+    async def rest(self, seconds: float) -> None:
+        """See `api.Leases.rest`."""
+        with self._wakeups.waiter(ANY_RUN) as waiter:
+            try:
+                await self._store.rest(seconds)
+            except TROUBLE as error:
+                log.debug("rest_not_told", problem=str(error))
+            await waiter.wait(seconds)
 
     async def forget(self, token: str) -> None:
         """See `api.Leases.forget`."""

@@ -94,8 +94,14 @@ class Keys:
         """The last turn that was told to a node whose question for work had to wait."""
         return f"{self.prefix}turn"
 
+    @property
+    def idle(self) -> str:
+        """Sorted set of nodes that rest between two questions for work, by the end of the rest."""
+        return f"{self.prefix}idle"
+
     def wake(self, name: str) -> str:
-        """Bounded stream: runs for which claims of that node wait, when their lease has ended."""
+        """Bounded stream: runs for which claims of that node wait, when their lease has ended; ''
+        when the server has a run again."""
         return f"{self.wake_prefix}{name}"
 
     @property

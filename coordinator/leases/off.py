@@ -79,6 +79,10 @@ class NoLeases:
         """There is no queue."""
         return Waiting(0, 0)
 
+    async def rest(self, seconds: float) -> None:
+        """There is no other node."""
+        await anyio.sleep(seconds)
+
     async def forget(self, token: str) -> None:
         """Forgotten."""
         self._held.pop(token, None)

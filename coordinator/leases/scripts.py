@@ -21,6 +21,7 @@ NAMES: Final = (
     "renew_many",
     "release",
     "closing",
+    "idle",
     "offer",
     "take",
     "steal",

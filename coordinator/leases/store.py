@@ -177,6 +177,7 @@ class Store:
                 keys.epoch,
                 keys.void(lease.token),
                 keys.rescue,
+                keys.idle,
             ],
             [
                 lease.token,
@@ -193,6 +194,10 @@ class Store:
             ],
         )
         return Released(ReleaseStatus(reply[0]), bool(int(reply[1])))
+
+    async def rest(self, seconds: float) -> None:
+        """Say that this node has a free slot and rests for so long."""
+        await self._run("idle", [self._keys.idle, self._keys.epoch], [self._node, _ms(seconds)])
 
     async def closing(self, lease: Lease) -> None:
         """Say that the training of `lease` is ending, so that claims wait for it."""

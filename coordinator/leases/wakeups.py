@@ -22,6 +22,8 @@ from coordinator.leases.store import TROUBLE
 
 log = structlog.get_logger()
 
+ANY_RUN: Final = ""
+"""The run of news that the server has some run again, for a node that has a free slot."""
 BLOCK_SECONDS: Final = 5.0
 """How long one read blocks; the reader's client must have a longer time-out."""
 _OVERLAP_MS: Final = 1000
@@ -73,6 +75,8 @@ class Wakeups:
         self._waiting: dict[str, set[Waiter]] = {}
         self._last = ""
         """The last entry seen; "" while nothing is read."""
+        self._seen = "0-0"
+        """The last entry ever seen: no news counts twice."""
         self._wanted = anyio.Event()
 
     @contextmanager
@@ -88,9 +92,13 @@ class Wakeups:
                 del self._waiting[run_id]
 
     def _begin(self) -> None:
-        if not self._last:
-            self._last = f"{max(self._now_ms() - _OVERLAP_MS, 0)}-0"
+        self._last = self._last or self._first()
         self._wanted.set()
+
+    def _first(self) -> str:
+        """After which entry reading begins."""
+        overlap = f"{max(self._now_ms() - _OVERLAP_MS, 0)}-0"
+        return max(overlap, self._seen, key=_numbers)
 
     @property
     def _somebody_waits(self) -> bool:
@@ -121,11 +129,17 @@ class Wakeups:
 
     async def _read(self) -> None:
         block = round(BLOCK_SECONDS * 1000)
-        last = self._last or f"{max(self._now_ms() - _OVERLAP_MS, 0)}-0"
+        last = self._last or self._first()
         found: Any = await self._reader.xread({self._stream: last}, count=200, block=block)
         self._last = last
         for _, entries in found or ():
             for entry_id, fields in entries:
-                self._last = entry_id
+                self._last = self._seen = entry_id
                 for waiter in self._waiting.get(fields.get("run", ""), ()):
                     waiter.wake()
+
+
+def _numbers(entry_id: str) -> tuple[int, int]:
+    """Milliseconds and number of an entry; Redis, "Entry IDs" of streams."""
+    ms, _, number = entry_id.partition("-")
+    return int(ms), int(number)

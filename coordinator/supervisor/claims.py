@@ -39,8 +39,10 @@ class Claims:
         sweep_ended: Callable[[], None],
         guards: Guards,
         *,
+        rest: Callable[[float], Awaitable[None]],
         kept: Undelivered,
     ) -> None:
+        """`rest` returns after so many seconds, or when another node has given up a run."""
         self._poll_seconds = poll_seconds
         self._rescued = rescued
         self._sweep_ended = sweep_ended
@@ -48,6 +50,7 @@ class Claims:
         self._arrived = Level()
         self._turn = anyio.Lock()
         self._guards = guards
+        self._rest = rest
         self._kept = kept
 
     @property
@@ -99,9 +102,20 @@ class Claims:
                 if (pause := await self._wait_seconds()) == 0.0:
                     pause = await self._ask(agent)
                 if pause > 0 and not self._backlog:  # something may have come meanwhile
-                    with anyio.move_on_after(pause):
-                        await self._arrived.wait()
+                    await self._pause(pause)
             return self._backlog.popleft()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for so long, or until there may be work."""
+        async with anyio.create_task_group() as group:
+
+            async def arrival() -> None:
+                await self._arrived.wait()
+                group.cancel_scope.cancel()
+
+            group.start_soon(arrival)
+            await self._rest(seconds)
+            group.cancel_scope.cancel()
 
     async def _wait_seconds(self) -> float:
         """How long the server is to be left alone, whichever slot would ask."""

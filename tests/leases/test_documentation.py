@@ -54,7 +54,15 @@ def test_every_key_is_documented() -> None:
     keys = Keys(SweepPath("ENTITY", "PROJECT", "SWEEP"))
     assert f"`{keys.prefix}`" in text
     named = (keys.lease("RUN"), keys.run("RUN"), keys.void("TOKEN"), keys.node("NAME"))
-    for key in (*named, keys.wake("NAME"), keys.pace, keys.turn, keys.breaker, keys.rescue):
+    for key in (
+        *named,
+        keys.wake("NAME"),
+        keys.idle,
+        keys.pace,
+        keys.turn,
+        keys.breaker,
+        keys.rescue,
+    ):
         assert f"`{key.removeprefix(keys.prefix)}`" in text
     for key in (keys.fence, keys.index, keys.stream, keys.epoch, keys.nodes, keys.sweep_state):
         assert f"`{key.removeprefix(keys.prefix)}`" in text

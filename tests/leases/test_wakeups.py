@@ -13,7 +13,7 @@ from coordinator.core.model import Outcome, SweepPath
 from coordinator.leases.connection import open_client
 from coordinator.leases.keys import Keys
 from coordinator.leases.wakeups import Wakeups
-from tests.leases.nodes import FAST, PATIENT, claim, node, resume, until
+from tests.leases.nodes import FAST, PATIENT, Node, claim, node, resume, until
 from tests.leases.virtual import Virtual
 from tests.support.redis import RedisServer, redis_server
 
@@ -113,3 +113,87 @@ async def test_the_list_of_those_who_wait_is_bounded_and_ends_with_the_lease(v: 
     assert await v.client.hget(v.keys.lease("r1"), "waiters") == ""
     assert await v.client.xlen(v.keys.wake("node-31")) == 1
     assert not await v.client.exists(v.keys.wake("node-32"))
+
+
+# --- a node with a free slot ----------------------------------------------------------------------
+FOREVER = 3600.0
+
+
+async def test_one_idle_node_is_told_of_a_preempted_run_and_not_the_one_that_gave_it_up(
+    redis: RedisServer, sweep: SweepPath, tmp_path: Path
+) -> None:
+    told: list[str] = []
+
+    async def rest(name: str, here: Node) -> None:
+        await here.keeper.rest(FOREVER)
+        told.append(name)
+
+    async with (
+        node(redis.url, sweep, tmp_path, "a", SLOW_POLL) as a,
+        node(redis.url, sweep, tmp_path, "b", SLOW_POLL) as b,
+        node(redis.url, sweep, tmp_path, "c", SLOW_POLL) as c,
+        redis.client() as client,
+    ):
+        first, second = await a.held(claim("r1")), await a.held(claim("r2"))
+        async with anyio.create_task_group() as tasks:
+            for name, here in (("a", a), ("b", b), ("c", c)):
+                tasks.start_soon(rest, name, here)
+            with anyio.fail_after(20):
+                while await client.zcard(Keys(sweep).idle) < 3:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+            await a.keeper.release(first.token, Outcome.PREEMPTED)
+            await until(lambda: len(told) == 1)
+            await a.keeper.release(second.token, Outcome.PREEMPTED)
+            await until(lambda: len(told) == 2)
+            tasks.cancel_scope.cancel()
+    assert sorted(told) == ["b", "c"]
+
+
+async def test_an_idle_node_is_not_told_of_a_run_that_nobody_hands_out_again(
+    redis: RedisServer, sweep: SweepPath, tmp_path: Path
+) -> None:
+    async with (
+        node(redis.url, sweep, tmp_path, "a", SLOW_POLL) as a,
+        node(redis.url, sweep, tmp_path, "b", SLOW_POLL) as b,
+        redis.client() as client,
+    ):
+        lease = await a.held(claim("r1"))
+        with anyio.move_on_after(1.0) as rested:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(b.keeper.rest, FOREVER)
+                while not await client.zcard(Keys(sweep).idle):  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+                await a.keeper.release(lease.token, Outcome.FINISHED)
+        assert rested.cancelled_caught
+
+
+async def test_news_count_once(redis: RedisServer, sweep: SweepPath, tmp_path: Path) -> None:
+    """Or a node would ask again and again for as long as a read reaches back."""
+    async with (
+        node(redis.url, sweep, tmp_path, "a", SLOW_POLL) as a,
+        node(redis.url, sweep, tmp_path, "b", SLOW_POLL) as b,
+        redis.client() as client,
+    ):
+        lease = await a.held(claim("r1"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(b.keeper.rest, FOREVER)
+            while not await client.zcard(Keys(sweep).idle):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            with anyio.fail_after(20):
+                await a.keeper.release(lease.token, Outcome.PREEMPTED)
+        with anyio.move_on_after(1.0) as rested:
+            await b.keeper.rest(FOREVER)
+        assert rested.cancelled_caught
+
+
+async def test_a_rest_ends_in_time_and_while_redis_is_away(
+    sweep: SweepPath, tmp_path: Path
+) -> None:
+    async with (
+        redis_server(tmp_path) as server,
+        node(server.url, sweep, tmp_path, "a", SLOW_POLL) as a,
+    ):
+        with anyio.fail_after(20):
+            await a.keeper.rest(0.05)
+            await server.kill()
+            await a.keeper.rest(0.05)

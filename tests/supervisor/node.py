@@ -140,7 +140,8 @@ async def node(folder: Path, slots: int = 2) -> AsyncIterator[Node]:
         command = SweepCommand("false", SWEEP, {}, folder)
         revival = Revival(account, SWEEP, leases, command, enabled=False)
         sweep = SweepWatch(account, SWEEP, SweepState.RUNNING, changed, revival)
-        claims = Claims(5.0, _nothing_to_rescue, sweep.ended, guarded, kept=kept)
+        claims = Claims(5.0, _nothing_to_rescue, sweep.ended, guarded, rest=anyio.sleep,
+                        kept=kept)  # fmt: skip
         prospects = Prospects(sweep, rescues, lambda: bool(claims.undelivered))
         agents = Agents(AgentSettings(SWEEP, {}, folder, lambda token: f"{NOBODY}/a/{token}"),
                         executing(Path("wandb"), {}, folder), changed=changed,

@@ -31,7 +31,7 @@ class Told:
         self.ended = 0
         self.rescue: list[TrainCommand] = []
         self.guards = guards(Path())
-        self.claims = Claims(poll_seconds, self._rescued, self._end, self.guards,
+        self.claims = Claims(poll_seconds, self._rescued, self._end, self.guards, rest=anyio.sleep,
                              kept=Undelivered(Told.folder / "undelivered.json"))  # fmt: skip
 
     def _end(self) -> None:

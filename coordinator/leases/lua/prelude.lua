@@ -87,6 +87,21 @@ local function wake_waiters(lease_key, prefix, run)
   if waiters ~= '' then redis.call('HSET', lease_key, 'waiters', '') end
 end
 
+-- Tells one node that rests (idle.lua) that the W&B server has queued a run again: it asks for work
+-- now, not at the end of its pause. Only one, since there is one run; not `owner`, which gave it up.
+local IDLE_KEEP = 600000
+local function wake_idle(key, prefix, owner, now)
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now))
+  for _, node in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', '+inf', 'LIMIT', 0, 2)) do
+    if node ~= owner then
+      redis.call('ZREM', key, node)
+      redis.call('XADD', prefix .. node, 'MAXLEN', '~', WAKE_LENGTH, '*', 'run', '')
+      redis.call('PEXPIRE', prefix .. node, WAKE_KEEP)
+      return
+    end
+  end
+end
+
 -- The time of first use since the data were last lost.
 local function epoch_of(key, now)
   local epoch = tonumber(redis.call('GET', key))

@@ -5,6 +5,7 @@
 -- KEYS: 1 lease  2 run registry  3 fence counter  4 index  5 stream  6 epoch  7 void token
 --       8 rescue queue: a dropped claim's run that nobody holds any more and that is to run again
 --         goes there, since the server does not hand it out again
+--       9 idle nodes: one is told of a preempted run, which the server hands out again
 -- ARGV: 1 token  2 owner  3 run  4 fence (0: unknown)  5 outcome ('' for a claim that never ran)
 --       6 keep  7 registry keep  8 stream length  9 void keep
 --       10 why the claim was dropped ('' if it was not): the registry remembers it, since the W&B
@@ -68,6 +69,7 @@ if record and record.token == token then
   if record.state ~= 'released' then free(record) end
   conclude()
   if missed == 1 then rescue(outcome) end
+  if outcome == 'preempted' then wake_idle(KEYS[9], ARGV[11], owner, now) end
   return answer('released')
 end
 if record and record.state ~= 'released' then return answer('not_yours') end
