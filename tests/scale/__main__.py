@@ -18,7 +18,7 @@ from tests.support.scripts import run, say
 
 EXAMPLES = """\
 examples:
-  scripts/scale                                   everything: 1,000 nodes x 8 slots, 8 minutes
+  scripts/scale                                   everything: 1,000 nodes x 8 slots, 9 minutes
   scripts/scale --phases herd,steady              some phases; most need the herd first
   scripts/scale --nodes 200 --seconds 20          smaller and shorter
   scripts/scale --server /usr/bin/redis-server    another server program
