@@ -40,7 +40,7 @@ CODES = {
 }
 """The answers of core/protocol.py by their tags."""
 _SHOWN_BYTES = 60
-"""Of an answer that is not understood."""
+"""Of an answer that cannot be read."""
 
 
 class Done:
@@ -60,8 +60,8 @@ class Client:
         self.path = os.fspath(path)
         if len(os.fsencode(self.path)) > _MAX_PATH_BYTES:
             raise ControlError(
-                f"the socket path {path} has more than {_MAX_PATH_BYTES} bytes, the most that the "
-                "system allows; use a shorter --state-dir for the daemon, or --socket",
+                f"the socket path {path} is longer than {_MAX_PATH_BYTES} bytes, the system's "
+                "limit; use a shorter --state-dir for the daemon, or --socket",
                 ExitCode.USAGE,
             )
 
@@ -72,7 +72,7 @@ class Client:
         try:
             body = msgspec.json.encode(request)
         except UnicodeEncodeError as error:
-            raise ControlError("an argument is not text in UTF-8", ExitCode.USAGE) from error
+            raise ControlError("an argument is not valid UTF-8", ExitCode.USAGE) from error
         return self.post(body, timeout_seconds)
 
     def post(self, body: bytes, timeout_seconds: float = ANSWER_SECONDS) -> Done:
@@ -107,14 +107,15 @@ class Client:
         theirs = exchange.headers.get(_PROTOCOL_HEADER.lower())
         if theirs is None:
             raise ControlError(
-                f"what listens at {self.path} is not coordinatord; check --socket", ExitCode.FAILED
+                f"the process listening on {self.path} is not coordinatord; check --socket",
+                ExitCode.FAILED,
             )
         if theirs != str(PROTOCOL_VERSION):
             version = exchange.headers.get(_VERSION_HEADER.lower(), "unknown")
             raise ControlError(
                 f"the daemon (version {version}) speaks control protocol {theirs}, this "
                 f"coordinatorctl (version {__version__}) speaks {PROTOCOL_VERSION}; use the "
-                "coordinatorctl that was installed with the daemon",
+                "coordinatorctl installed with the daemon",
                 ExitCode.FAILED,
             )
 
@@ -125,26 +126,26 @@ class Client:
             yield
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
             raise ControlError(
-                f"no daemon is running at {self.path}; start coordinatord, or name its socket "
+                f"no daemon is running at {self.path}; start coordinatord, or give its socket "
                 "with --socket",
                 ExitCode.NOT_RUNNING,
             ) from error
         except PermissionError as error:
             raise ControlError(
                 f"no permission to use {self.path}; run as the daemon's user or root, or join the "
-                "group that [control] group names",
+                "group set in [control] group",
                 ExitCode.REFUSED,
             ) from error
         except (TimeoutError, BlockingIOError) as error:
             raise ConnectionLostError(
-                f"the daemon at {self.path} does not answer; a command that was sent may still "
-                "take effect: look at coordinatorctl status and at the daemon's log",
+                f"the daemon at {self.path} does not answer; a command already sent may still "
+                "take effect: check coordinatorctl status and the daemon's log",
                 ExitCode.TIMED_OUT,
             ) from error
         except (ConnectionError, EOFError) as error:
             raise ConnectionLostError(
-                f"the daemon at {self.path} closed the connection before it had answered; it may "
-                "have ended: look at coordinatorctl status and at the daemon's log",
+                f"the daemon at {self.path} closed the connection without answering; it may have "
+                "exited: check coordinatorctl status and the daemon's log",
                 ExitCode.FAILED,
             ) from error
         except (NotHttpError, OSError) as error:
@@ -195,7 +196,7 @@ def _done(body: bytes) -> Done:
 
 def _not_understood(problem: str) -> ControlError:
     return ControlError(
-        f"the daemon's answer is not understood ({problem}); use the coordinatorctl that was "
-        "installed with the daemon",
+        f"cannot read the daemon's answer ({problem}); use the coordinatorctl installed with the "
+        "daemon",
         ExitCode.FAILED,
     )

@@ -22,7 +22,7 @@ def parse_duration(text: str) -> float:
         return float(word)
     match = re.fullmatch(_FORM, word, re.ASCII)
     if not word or match is None:
-        raise ValueError(f"{text!r} is no duration; write seconds (90) or a form like 5m, 1h30m")
+        raise ValueError(f"invalid duration {text!r}; use seconds (90) or units (5m, 1h30m)")
     parts = match.groupdict()
     return sum(float(parts[unit]) * size for unit, size in _UNITS.items() if parts[unit])
 

@@ -18,19 +18,19 @@ from coordinator.cli.start import PROGRAM
 from coordinator.errors import ControlError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "status": ("show", "Show the node, its slots and what is wrong."),
+    "status": ("show", "Show the node, its slots and any problems."),
     "scale": ("change", "Change the number of slots."),
-    "drain": ("change", "Finish what runs, take nothing new."),
+    "drain": ("change", "Finish running trainings, take no new work."),
     "undrain": ("change", "Take work again after drain or preempt."),
-    "pause": ("change", "Stop claiming; running trainings go on."),
+    "pause": ("change", "Stop claiming; running trainings continue."),
     "resume": ("change", "Claim again after pause."),
     "preempt": ("change", "Give runs back: graceful signal, grace, kill."),
     "signal": ("change", "Send a signal to main training processes."),
-    "stop": ("change", "End the daemon."),
-    "logs": ("follow", "Show what trainings print."),
-    "events": ("follow", "Show what the daemon does."),
-    "runs": ("show", "List the runs that this node had."),
-    "leases": ("leases", "Look at the sweep's leases, take them back."),
+    "stop": ("change", "Stop the daemon."),
+    "logs": ("follow", "Show the output of trainings."),
+    "events": ("follow", "Show the daemon's events."),
+    "runs": ("show", "List the runs of this node."),
+    "leases": ("leases", "Show the sweep's leases or take them back."),
     "sweep": ("sweep", "Pause, resume, stop or cancel the sweep itself."),
     "nodes": ("show", "List the nodes that share the sweep's Redis."),
     "wait": ("waiting", "Wait until the daemon is in a given state."),
@@ -100,7 +100,7 @@ class _Root(click.Group):
 @shared
 @click.pass_context
 def root(context: click.Context) -> None:
-    """Look at and control a coordinatord on this machine.
+    """Inspect and control coordinatord on this machine.
 
     \b
     Exit codes: 0 done, 1 failed, 2 usage, 3 daemon not running, 4 timed out,

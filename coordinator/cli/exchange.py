@@ -83,10 +83,10 @@ class Exchange:
         while len(self._received) < len(_VERSION) and _VERSION.startswith(self._received):
             self._read_more()
         if not self._received.startswith(_VERSION):
-            raise NotHttpError("the answer does not begin with HTTP/1.1")
+            raise NotHttpError("the answer does not start with HTTP/1.1")
         code = self._read_line()[len(_VERSION) :].split(" ", 1)[0]
         if len(code) != len("200") or not _is_number(code):
-            raise NotHttpError(f"{code[:60]!r} is not a status")
+            raise NotHttpError(f"{code[:60]!r} is not a status code")
         return int(code)
 
     def _read_headers(self) -> dict[str, str]:
@@ -96,7 +96,7 @@ class Exchange:
             if not colon or not name or name != name.strip() or len(headers) == _MAX_HEADERS:
                 raise NotHttpError(f"{line[:60]!r} is not a header")
             if name.lower() in headers:
-                raise NotHttpError(f"the header {name[:60]!r} comes twice")
+                raise NotHttpError(f"duplicate header {name[:60]!r}")
             headers[name.lower()] = value.strip()
         return headers
 
@@ -109,20 +109,20 @@ class Exchange:
         elif coding is None and length is not None and _is_number(length):
             yield from self._take(int(length))
         else:
-            raise NotHttpError("the length of the body is not told, or told twice")
+            raise NotHttpError("the length of the body is missing or ambiguous")
 
     def _chunks(self) -> Iterator[bytes]:
         while size := self._chunk_size():
             yield from self._take(size)
             if self._read_line():
-                raise NotHttpError("a chunk is longer than its length")
+                raise NotHttpError("a chunk is longer than declared")
         while self._read_line():
             pass  # trailers
 
     def _chunk_size(self) -> int:
         digits = self._read_line().partition(";")[0].strip()
         if not 0 < len(digits) <= _MAX_DIGITS or not set(digits) <= _HEX_DIGITS:
-            raise NotHttpError(f"{digits[:60]!r} is not the length of a chunk")
+            raise NotHttpError(f"{digits[:60]!r} is not a chunk length")
         return int(digits, 16)
 
     def _take(self, size: int) -> Iterator[bytes]:
@@ -138,7 +138,7 @@ class Exchange:
     def _read_line(self) -> str:
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > _MAX_LINE_BYTES:
-                raise NotHttpError(f"a line of more than {_MAX_LINE_BYTES} bytes")
+                raise NotHttpError(f"a line is longer than {_MAX_LINE_BYTES} bytes")
             self._read_more()
         line = self._received[:end].removesuffix(b"\r").decode("latin-1")
         del self._received[: end + 1]

@@ -85,7 +85,7 @@ class Fields:
 
 def _not_understood(where: str) -> ControlError:
     return ControlError(
-        f"the daemon's answer is not understood ({where} is missing or of the wrong kind); use the "
-        "coordinatorctl that was installed with the daemon, or --json",
+        f"cannot read the daemon's answer ({where} is missing or has the wrong type); use the "
+        "coordinatorctl installed with the daemon, or --json",
         ExitCode.FAILED,
     )

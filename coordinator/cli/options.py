@@ -58,7 +58,7 @@ def shared(function: F) -> F:
         is_flag=True,
         expose_value=False,
         callback=_set_json,
-        help="Print JSON, also for errors.",
+        help="Print JSON, including errors.",
     )
     socket = click.option(
         "--socket",
@@ -111,7 +111,7 @@ def to_seconds(
 
 def wait_options(function: F) -> F:
     """Add --wait and its bound."""
-    wait = click.option("--wait", is_flag=True, help="Return only when it is done.")
+    wait = click.option("--wait", is_flag=True, help="Wait until it is done.")
     return wait(timeout_option("With --wait: ")(function))
 
 
@@ -131,6 +131,6 @@ def timeout_option(prefix: str = "") -> Callable[[F], F]:
 down_option = click.option(
     "--down",
     type=click.Choice(["drain", "preempt", "kill"]),
-    help="How slots that go give up their runs: finish them, a graceful signal and its grace, or "
-    "SIGKILL.",
+    help="What happens to the runs of removed slots: they finish, are preempted (graceful signal, "
+    "grace, SIGKILL), or are killed.",
 )

@@ -84,9 +84,9 @@ def _explain(error: Exception) -> tuple[str, int]:
         case CoordinatorError():
             return str(error), error.exit_code
         case OSError():
-            return f"the output cannot be written: {error.strerror or error}", ExitCode.FAILED
+            return f"cannot write the output: {error.strerror or error}", ExitCode.FAILED
         case _:
-            defect = f"a defect of coordinatorctl {__version__}"
+            defect = f"a bug in coordinatorctl {__version__}"
             what = f"{type(error).__name__}: {error}"
             return f"{defect} ({what}); please report it", ExitCode.FAILED
 

@@ -38,7 +38,7 @@ SLOT_STYLES = {
     "dirty": layout.RED,
 }
 
-AGENT_STARTS = {"fork": "forked", "exec": "each started anew"}
+AGENT_STARTS = {"fork": "forked", "exec": "not forked"}
 """How agents come into being."""
 
 
@@ -74,7 +74,7 @@ def status_lines(status: Fields, now: datetime, page: Page) -> list[str]:
     desired = status.number("desired_slots")
     daemon = f"{status.text('version')}, pid {status.number('pid')}"
     rows = [
-        ("slots", f"{busy} busy, {len(slots)} in all, {desired} wanted"),
+        ("slots", f"{busy} busy, {len(slots)} in total, {desired} wanted"),
         ("agents", _agents(status)),
         ("redis", _redis(status.inner("redis"))),
         ("upstream", _upstream(status.inner("upstream"))),

@@ -130,8 +130,8 @@ def wait_for(
         left = deadline - time.monotonic()
         if left <= 0:
             raise ControlError(
-                f"not {goal.name} within {show_duration(timeout_seconds)}; look at "
-                "coordinatorctl status, or allow more with --timeout",
+                f"not {goal.name} within {show_duration(timeout_seconds)}; check "
+                "coordinatorctl status, or raise --timeout",
                 ExitCode.TIMED_OUT,
             )
         time.sleep(min(pause, left))
@@ -167,8 +167,8 @@ def convert(data: Any, kind: type[View]) -> View:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise ControlError(
-            f"the daemon's answer is not understood ({error}); use the coordinatorctl that was "
-            "installed with the daemon, or --json",
+            f"cannot read the daemon's answer ({error}); use the coordinatorctl installed with the "
+            "daemon, or --json",
             ExitCode.FAILED,
         ) from error
 
@@ -190,9 +190,9 @@ def convert(data: Any, kind: type[View]) -> View:
 @shared
 @pass_settings
 def wait_command(settings: Settings, goal_name: str, timeout_seconds: float) -> None:
-    """Wait until the daemon is in STATE; exit code 4 when it takes too long.
+    """Wait until the daemon is in STATE; exit code 4 if it takes too long.
 
-    For `running` the daemon need not have been started yet.
+    `running` also waits for a daemon that is not started yet.
     """
     goal = _goal(goal_name)
     if goal is None:

@@ -5,11 +5,12 @@ stands: a mistyped one must not pass in silence. It must never print a secret.
 """
 
 import difflib
+import enum
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -148,10 +149,21 @@ def _convert(key: str, value: Any, where: str) -> Any:
     try:
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        wanted = {"pool.slots": "a number of slots or auto"}.get(key, str(error))
         # A table may hold secrets of trainings, so it is not shown.
-        shown = "the table" if kind == dict[str, str] else repr(value)
-        raise ConfigError(where, f"{shown} will not do: {wanted}") from error
+        shown = "(not shown)" if kind == dict[str, str] else repr(value)
+        expected = {"pool.slots": "expected a number or 'auto'"}.get(key, _expected(kind, error))
+        raise ConfigError(where, f"invalid value {shown}; {expected}") from error
+
+
+def _expected(kind: Any, error: msgspec.ValidationError) -> str:
+    """The values that would be valid, in msgspec's words unless they can be listed."""
+    inner = get_args(kind)[0] if get_origin(kind) is list else kind
+    if get_origin(inner) is Literal:
+        return f"expected {', '.join(map(str, get_args(inner)))}"
+    if isinstance(inner, type) and issubclass(inner, enum.Enum):
+        return f"expected {', '.join(str(item.value) for item in inner)}"
+    text = str(error)
+    return text[:1].lower() + text[1:]
 
 
 def _check(config: Config, sources: Mapping[str, str]) -> None:
@@ -161,7 +173,10 @@ def _check(config: Config, sources: Mapping[str, str]) -> None:
         return sources.get(key, _shown(key))
 
     if isinstance(config.pool.slots, int) and config.pool.slots < 0:
-        raise ConfigError(where("pool.slots"), "must be 0 or more, or auto")
+        raise ConfigError(
+            where("pool.slots"),
+            f"invalid value {config.pool.slots}; expected 0 or more, or 'auto'",
+        )
     if config.sweep.path:
         try:
             SweepPath.parse(config.sweep.path)
@@ -177,7 +192,7 @@ def _check(config: Config, sources: Mapping[str, str]) -> None:
 
 def _check_signal(name: str, mapped: str, where: str) -> None:
     if name not in GRACEFUL_SIGNALS:
-        raise ConfigError(where, f"{name!r} is no notice; use {', '.join(GRACEFUL_SIGNALS)}")
+        raise ConfigError(where, f"unsupported signal {name!r}; use {', '.join(GRACEFUL_SIGNALS)}")
     try:
         signal_number(mapped)
     except ValueError as error:
@@ -186,6 +201,6 @@ def _check_signal(name: str, mapped: str, where: str) -> None:
 
 def _check_endpoint(cloud: str, url: str, where: str) -> None:
     if cloud not in set(Cloud):
-        raise ConfigError(where, f"{cloud!r} is no cloud; use {', '.join(Cloud)}")
+        raise ConfigError(where, f"unsupported cloud {cloud!r}; use {', '.join(Cloud)}")
     if not url.startswith(("http://", "https://")):
-        raise ConfigError(where, f"{url!r} is no http:// or https:// address")
+        raise ConfigError(where, f"{url!r} is not an http:// or https:// address")

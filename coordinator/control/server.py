@@ -143,8 +143,8 @@ class _Server:
         uid = None if peer is None else peer.uid
         log.warning("control_peer_refused", uid=uid, pid=None if peer is None else peer.pid)
         message = (
-            f"user {uid} may not control this daemon; run as user {os.geteuid()} or root, "
-            "or join the group that [control] group names"
+            f"user {uid} is not allowed to control this daemon; run as user {os.geteuid()} or "
+            "root, or join the group set in [control] group"
         )
         return _reply(Refused(message), HTTPStatus.FORBIDDEN)
 
@@ -153,9 +153,9 @@ class _Server:
             with anyio.fail_after(_BODY_SECONDS):
                 command = self._decoder.decode(await request.read())
         except TimeoutError:
-            return _reply(Invalid("the request did not arrive whole in time"))
+            return _reply(Invalid("timed out while reading the request"))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return _reply(Invalid(f"not a request that this daemon knows: {error}"))
+            return _reply(Invalid(f"invalid request: {error}"))
         if not isinstance(command, _LOOKS):
             _log_command(command, _peer(request))
         try:
@@ -168,7 +168,7 @@ class _Server:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         past, follow = _count(request), _flag(request)
         if self.followers.is_full:
-            return _reply(Refused("too many clients follow already; end one of them"))
+            return _reply(Refused("too many clients are following; stop one of them"))
         return await self.followers.send(request, self._event_lines(past, follow))
 
     async def _event_lines(self, past: int, follow: bool) -> AsyncIterator[Event]:
@@ -183,7 +183,7 @@ class _Server:
     async def _log_lines(self, request: web.Request) -> web.StreamResponse:
         target = request.query.get("target") or None
         if self.followers.is_full:
-            return _reply(Refused("too many clients follow already; end one of them"))
+            return _reply(Refused("too many clients are following; stop one of them"))
         lines: AsyncIterator[LogLine] = self._logs(target, _count(request), _flag(request))
         return await self.followers.send(request, lines)
 

@@ -44,7 +44,7 @@ def group_id(path: Path, group: str | None) -> int | None:
         return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
     except KeyError as error:
         raise ControlSocketError(
-            str(path), f"there is no group {group!r}; create it or change [control] group"
+            str(path), f"group {group!r} does not exist; create it or change [control] group"
         ) from error
 
 
@@ -56,7 +56,7 @@ def listen(path: Path, gid: int | None) -> Listener:
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise ControlSocketError(
             str(path),
-            f"the path has more than {MAX_PATH_BYTES} bytes, the most that the system allows; "
+            f"the path is longer than {MAX_PATH_BYTES} bytes, the system's limit; "
             "choose a shorter --state-dir or set [control] socket",
         )
     stale = _remove_stale(path)
@@ -73,7 +73,7 @@ def listen(path: Path, gid: int | None) -> Listener:
         return Listener(sock, path, path.lstat().st_ino, stale)
     except OSError as error:
         sock.close()
-        raise ControlSocketError(str(path), f"cannot be made: {error.strerror}") from error
+        raise ControlSocketError(str(path), f"cannot be created: {error.strerror}") from error
 
 
 def _remove_stale(path: Path) -> bool:
@@ -83,15 +83,15 @@ def _remove_stale(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise ControlSocketError(str(path), f"cannot be made: {error.strerror}") from error
+        raise ControlSocketError(str(path), f"cannot be created: {error.strerror}") from error
     if not stat.S_ISSOCK(mode):
         raise ControlSocketError(
-            str(path), "something that is no socket stands there; move it away"
+            str(path), "a file that is not a socket exists there; move or delete it"
         )
     if _is_alive(path):
         raise ControlSocketError(
             str(path),
-            "another daemon listens there; stop it (coordinatorctl stop) or use another "
+            "another daemon is listening there; stop it (coordinatorctl stop) or use another "
             "--state-dir",
         )
     path.unlink(missing_ok=True)

@@ -125,4 +125,4 @@ async def _close(lines: AsyncIterator[Any]) -> None:
 def failed(error: Exception, telemetry: Telemetry) -> Answer:
     """What the client is told about an exception of ours: one line, no traceback, no secret."""
     text = " ".join(telemetry.redact(str(error)).split()) or "no message"
-    return Failed(f"{type(error).__name__}: {text}; the daemon's log has the traceback")
+    return Failed(f"{type(error).__name__}: {text}; see the daemon's log for the traceback")

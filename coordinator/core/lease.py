@@ -50,21 +50,24 @@ class LeaseSettings:
 
     def __post_init__(self) -> None:
         for key in ("ttl_seconds", "renew_seconds", "timeout_seconds"):
-            if getattr(self, key) <= 0:
-                raise _bad(key, "must be more than 0 seconds")
+            if (value := getattr(self, key)) <= 0:
+                raise _too_small(key, value, "must be more than 0 s")
         for key in ("grace_seconds", "handoff_seconds", "race_window_seconds"):
-            if getattr(self, key) < 0:
-                raise _bad(key, "must not be negative")
+            if (value := getattr(self, key)) < 0:
+                raise _too_small(key, value, "must be at least 0 s")
         least = 3 * self.renew_seconds + 2 * self.timeout_seconds
         if self.ttl_seconds < least:
-            raise _bad(
+            raise _too_small(
                 "ttl_seconds",
-                f"must be at least three renewals and two time-outs, {least:g} seconds",
+                self.ttl_seconds,
+                f"at least {least:g} s with renew_seconds = {self.renew_seconds:g} and "
+                f"timeout_seconds = {self.timeout_seconds:g}",
             )
         if self.grace_seconds < self.stop_budget_seconds:
-            raise _bad(
+            raise _too_small(
                 "grace_seconds",
-                f"must be at least the time a stop may take, {self.stop_budget_seconds:g} seconds",
+                self.grace_seconds,
+                f"must be at least stop_budget_seconds, {self.stop_budget_seconds:g} s",
             )
         self._check_strict()
 
@@ -73,10 +76,13 @@ class LeaseSettings:
             return
         least = self.stop_budget_seconds + self.renew_seconds + 2 * self.timeout_seconds
         if self.ttl_seconds < least:
-            raise _bad(
-                "on_lease_loss",
-                'is "strict", so ttl_seconds must be at least the stop budget, one renewal and '
-                f"two time-outs, {least:g} seconds",
+            raise _too_small(
+                "ttl_seconds",
+                self.ttl_seconds,
+                f'at least {least:g} s with on_lease_loss = "strict", '
+                f"stop_budget_seconds = {self.stop_budget_seconds:g}, "
+                f"renew_seconds = {self.renew_seconds:g} and "
+                f"timeout_seconds = {self.timeout_seconds:g}",
             )
 
     @property
@@ -95,8 +101,8 @@ class LeaseSettings:
         return self.ttl_seconds + self.grace_seconds
 
 
-def _bad(key: str, problem: str) -> ConfigError:
-    return ConfigError(f"[redis] {key}", problem)
+def _too_small(key: str, value: float, least: str) -> ConfigError:
+    return ConfigError(f"[redis] {key} = {value:g} is too small", least)
 
 
 # --- what is claimed and what is held -------------------------------------------------------------

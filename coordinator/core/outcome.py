@@ -62,19 +62,19 @@ Rule = tuple[str, Callable[[Ending], bool], Outcome]
 TABLE: tuple[Rule, ...] = (
     ("another holder exists", lambda e: e.fenced, Outcome.FENCED),
     ("never began", lambda e: not e.started, Outcome.LOST_CLAIM),
-    ("a person stopped it", lambda e: e.cancelled and not e.succeeded, Outcome.CANCELLED),
+    ("stopped by a user", lambda e: e.cancelled and not e.succeeded, Outcome.CANCELLED),
     (
         "exit 0 after our signal",
         lambda e: e.succeeded and e.preempted and not e.cancelled,
         Outcome.PREEMPT_LOST,
     ),
     ("exit 0", lambda e: e.succeeded, Outcome.FINISHED),
-    ("the server has it as finished", lambda e: e.server_state == "FINISHED", Outcome.FINISHED),
+    ("finished, says the server", lambda e: e.server_state == "FINISHED", Outcome.FINISHED),
     ("the server will re-queue it", lambda e: e.requeued, Outcome.PREEMPTED),
-    ("ended because of us, unmarked", lambda e: e.preempted or e.killed, Outcome.INTERRUPTED),
-    ("the kernel took memory back", lambda e: e.oom, Outcome.OOM),
-    ("a signal nobody sent", lambda e: e.signal is not None, Outcome.CRASHED),
-    ("nobody saw its end", lambda e: e.exit_code is None, Outcome.CRASHED),
+    ("ended by us, not marked preempted", lambda e: e.preempted or e.killed, Outcome.INTERRUPTED),
+    ("killed by the kernel, out of memory", lambda e: e.oom, Outcome.OOM),
+    ("ended by a signal that was not ours", lambda e: e.signal is not None, Outcome.CRASHED),
+    ("exit status unknown", lambda e: e.exit_code is None, Outcome.CRASHED),
     ("its own exit code", lambda e: True, Outcome.FAILED),
 )
 """First match wins. docs/outcomes.md is checked against this table."""

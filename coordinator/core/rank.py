@@ -28,4 +28,4 @@ def gated(gate: RankGate, environ: Mapping[str, str]) -> str | None:
     rank = environ.get(variable, "0") if variable else "0"
     if rank == "0":
         return None
-    return f"{variable} is {rank}: task 0 of this {gate} works for all (rank_gate = {gate})"
+    return f"{variable} is {rank}: only task 0 of this {gate} runs (rank_gate = {gate})"

@@ -51,7 +51,7 @@ def signal_number(text: str) -> int:
     number = NUMBERS.get(word if word.startswith("SIG") else f"SIG{word}")
     if number is None:
         known = ", ".join(name.removeprefix("SIG") for name in NUMBERS)
-        raise ValueError(f"unknown signal {text!r}; known are {known}")
+        raise ValueError(f"unknown signal {text!r}; use one of {known}")
     return number
 
 

@@ -45,9 +45,9 @@ def why_not_revived(work: SweepWork) -> str | None:
     A search without an end is never exhausted, so a person ended it.
     """
     if work.state is not SweepState.FINISHED:
-        return f"it is {work.state}: a person, or a fault, ended it"
+        return f"it is {work.state}: a user or a failure ended it"
     if work.runs is None or work.expected is None:
-        return "its search has no end, so a person stopped it"
+        return "its search has no end, so a user stopped it"
     if work.runs < work.expected:
-        return f"it has made {work.runs} of {work.expected} runs, so a person stopped it"
+        return f"it has {work.runs} of {work.expected} runs, so a user stopped it"
     return None

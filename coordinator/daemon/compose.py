@@ -186,7 +186,7 @@ class _Daemon:
 
 
 class InternalError(CoordinatorError):
-    """a fault of ours: please report it"""
+    """a bug in coordinatord"""
 
     def __init__(self, error: BaseException, state_dir: Path) -> None:
         super().__init__(
@@ -200,13 +200,13 @@ class SweepDeletedError(UserError):
 
     def __init__(self, sweep: SweepPath) -> None:
         super().__init__(
-            f"--sweep {sweep}: the server knows it no more; it was deleted, or the key may not see "
-            "it any more; name another sweep"
+            f"--sweep {sweep}: the server no longer has this sweep; it was deleted, or the API key "
+            "lost access to it; use another sweep"
         )
 
 
 class AgentsFailError(CoordinatorError):
-    """`wandb agent` does not start: the words are its own"""
+    """`wandb agent` does not start, for the reason it gives"""
 
     def __init__(self, words: str) -> None:
-        super().__init__(f"`wandb agent` does not start; it said: {words}")
+        super().__init__(f"`wandb agent` does not start: {words}")

@@ -60,7 +60,7 @@ async def preflight(
     Raises UserError or PeerError with one line for the user.
     """
     if not config.sweep.path:
-        raise ConfigError("--sweep", "is missing; name the sweep as ENTITY/PROJECT/SWEEP_ID")
+        raise ConfigError("--sweep", "missing; give the sweep as ENTITY/PROJECT/SWEEP_ID")
     sweep = SweepPath.parse(config.sweep.path)
     workdir = await _workdir(config)
     login = await anyio.to_thread.run_sync(find_login, environ, workdir)
@@ -78,7 +78,7 @@ async def preflight(
         state = await _sweep_state(account, sweep, config.sweep.connect_seconds)
     if state.is_over:
         log.warning("sweep_not_running", sweep=str(sweep), state=state,
-                    hint=f"nothing is handed out until `wandb sweep --resume {sweep}`")  # fmt: skip
+                    hint=f"W&B hands out no runs until `wandb sweep --resume {sweep}`")  # fmt: skip
     gpus = await anyio.to_thread.run_sync(visible_gpus, environ)
     return Findings(
         sweep=sweep,
@@ -102,7 +102,9 @@ def for_agents(environ: Mapping[str, str]) -> dict[str, str]:
 async def _workdir(config: Config) -> Path:
     path = Path(await anyio.Path(config.sweep.workdir).expanduser())
     if not await anyio.Path(path).is_dir():
-        raise ConfigError("[sweep] workdir", f"{path} is no directory; create it or use --workdir")
+        raise ConfigError(
+            "[sweep] workdir", f"{path} is not a directory; create it or use --workdir"
+        )
     return Path(await anyio.Path(path).absolute())
 
 

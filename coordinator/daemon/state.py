@@ -75,14 +75,17 @@ def claim_state_dir(root: Path) -> tuple[StateDir, int]:
     """
     state = StateDir(root)
     if len(os.fsencode(state.shim_socket)) > LONGEST_SOCKET_PATH:
-        raise StateDirError(root, f"is too long for a unix socket ({LONGEST_SOCKET_PATH} bytes)")
+        raise StateDirError(
+            root, f"path too long for a Unix socket (limit {LONGEST_SOCKET_PATH} bytes)"
+        )
     try:
         for folder in (root, state.outputs, state.exits, state.stays, state.journal):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(root / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateDirError(
-            root, f"cannot be used: {error.strerror}; choose another or fix its permissions"
+            root,
+            f"cannot be used: {error.strerror}; choose another directory or fix its permissions",
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,7 +94,7 @@ def claim_state_dir(root: Path) -> tuple[StateDir, int]:
         os.close(lock)
         raise StateDirError(
             root,
-            f"is used by another coordinatord ({owner}); "
+            f"in use by another coordinatord ({owner}); "
             "stop it with `coordinatorctl stop` or choose another directory",
         ) from error
     os.ftruncate(lock, 0)

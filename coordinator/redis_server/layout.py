@@ -73,8 +73,8 @@ def prepare(state_dir: Path) -> Layout:
     length = len(os.fsencode(layout.socket))
     if length > LONGEST_PATH:
         raise UserError(
-            f"--state-dir: {layout.socket} has {length} bytes, and the path of a unix socket may "
-            f"have {LONGEST_PATH}; choose a shorter directory"
+            f"--state-dir: {layout.socket} has {length} bytes; the limit for the path of a Unix "
+            f"socket is {LONGEST_PATH}; choose a shorter directory"
         )
     layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     layout.directory.chmod(0o700)

@@ -70,7 +70,7 @@ def find(configured: str, environ: Mapping[str, str]) -> str:
         beside = Path(sys.executable).with_name("wandb")
         found = shutil.which("wandb", path=environ.get("PATH")) or shutil.which(str(beside))
     if found is None:
-        raise NoWandbError(configured, "is no command that can be executed")
+        raise NoWandbError(configured, "is not an executable command")
     return found
 
 

@@ -30,11 +30,11 @@ class NoApiKeyError(UserError):
 
 
 class BadBaseUrlError(UserError):
-    """WANDB_BASE_URL is no http address"""
+    """WANDB_BASE_URL is not an http address"""
 
     def __init__(self, base_url: str) -> None:
         super().__init__(
-            f"WANDB_BASE_URL: {base_url!r} is no http:// or https:// address; "
+            f"WANDB_BASE_URL: {base_url!r} is not an http:// or https:// address; "
             f"unset it to use {PUBLIC_CLOUD}"
         )
 

@@ -34,11 +34,11 @@ class KeyRefusedError(UserError):
 
 
 class NoSuchSweepError(UserError):
-    """the W&B server knows no such sweep"""
+    """the W&B server has no such sweep"""
 
     def __init__(self, base_url: str, sweep: SweepPath) -> None:
         super().__init__(
-            f"--sweep {sweep}: {base_url} knows no such sweep, or this key may not see it; "
+            f"--sweep {sweep}: {base_url} has no such sweep, or this API key has no access to it; "
             "copy ENTITY/PROJECT/SWEEP_ID from the sweep's page"
         )
 
@@ -53,10 +53,10 @@ class UpstreamUnreachableError(PeerError):
 
 
 class OddAnswerError(PeerError):
-    """the W&B server does not say which runs of a sweep wait"""
+    """the W&B server does not report the queued runs of a sweep"""
 
     def __init__(self, base_url: str) -> None:
-        super().__init__(f"{base_url} does not say which runs of the sweep wait in its queue")
+        super().__init__(f"{base_url} does not report which runs of the sweep are queued")
 
 
 def _words(error: Exception) -> str:

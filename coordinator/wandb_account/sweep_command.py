@@ -20,7 +20,7 @@ LONGEST_WORDS = 300
 
 
 class SweepCommandError(PeerError):
-    """`wandb sweep` did not do it: the words are its own"""
+    """`wandb sweep` failed, for the reason it gives"""
 
     def __init__(self, option: str, sweep: SweepPath, words: str) -> None:
         super().__init__(f"`wandb sweep {option} {sweep}` failed: {words}")
@@ -45,13 +45,15 @@ class SweepCommand:
                     stderr=subprocess.STDOUT, start_new_session=True, check=False,
                 )  # fmt: skip
         except TimeoutError as error:
-            words = f"no end within {COMMAND_SECONDS:g} s"
+            words = f"not finished within {COMMAND_SECONDS:g} s"
             raise SweepCommandError(verb.option, self.sweep, words) from error
         except OSError as error:
             raise SweepCommandError(verb.option, self.sweep, str(error)) from error
         if done.returncode != 0:
             words = last_words(done.stdout.decode(errors="replace"))
-            raise SweepCommandError(verb.option, self.sweep, words or f"code {done.returncode}")
+            raise SweepCommandError(
+                verb.option, self.sweep, words or f"exit code {done.returncode}"
+            )
 
 
 def last_words(text: str) -> str:

@@ -50,7 +50,7 @@ def test_a_default_stands_for_what_an_older_daemon_does_not_send() -> None:
     ],
 )
 def test_what_is_not_of_its_kind_is_named(read: Callable[[Fields], Any], where: str) -> None:
-    with pytest.raises(ControlError, match=r"is missing or of the wrong kind") as caught:
+    with pytest.raises(ControlError, match=r"is missing or has the wrong type") as caught:
         read(Fields(DATA))
     assert f"({where} is" in str(caught.value)
     assert caught.value.exit_code == 1

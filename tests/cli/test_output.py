@@ -157,7 +157,7 @@ async def test_an_argument_that_is_no_text_is_usage(daemon: Daemon) -> None:
     env = environment({"COORDINATOR_SOCKET": str(daemon.socket)})
     with anyio.fail_after(30):
         done = await anyio.run_process(command, check=False, env=env)
-    assert (done.returncode, b"not text in UTF-8" in done.stderr) == (2, True)
+    assert (done.returncode, b"not valid UTF-8" in done.stderr) == (2, True)
     command[3] = b"logs"
     with anyio.fail_after(30):
         done = await anyio.run_process(command, check=False, env=env)

@@ -54,7 +54,7 @@ def test_what_the_client_knows_by_heart_is_the_protocol() -> None:
     ("start", "shown"),
     [
         ({"way": "fork", "detail": ""}, "1 ready  forked"),
-        ({"way": "exec", "detail": "w is a wrapper"}, "1 ready  each started anew: w is a wrapper"),
+        ({"way": "exec", "detail": "w is a wrapper"}, "1 ready  not forked: w is a wrapper"),
         ({"way": "thaw"}, "1 ready  thaw"),
         (None, "1 ready"),
     ],

@@ -205,7 +205,7 @@ def test_runs_were_resumed_not_begun_anew(story: Story) -> None:
 
 def test_of_the_tasks_that_srun_starts_on_a_node_one_works(story: Story) -> None:
     output = story.output("urgent")
-    assert output.count("task 0 of this node works for all (rank_gate = node)") == 1
+    assert output.count("only task 0 of this node runs (rank_gate = node)") == 1
     assert output.count('"event":"daemon_started"') == 1
     assert story.urgent_job["ExitCode"] == "0:0"
 
