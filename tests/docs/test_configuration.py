@@ -160,6 +160,6 @@ def test_everything_in_the_state_directory_is_in_the_table(tmp_path: Path) -> No
     made = {path.name for path in state.root.iterdir()}
     attributes = [name for name, of in vars(StateDir).items() if isinstance(of, property)]
     known = made | {getattr(state, name).name for name in attributes}
-    cells = " ".join(row[0] for row in table("configuration.md", "in it", "what it is"))
+    cells = " ".join(row[0] for row in table("configuration.md", "file", "contents"))
     shown = {name.rstrip("/") for name in re.findall(r"`([^`]+)`", cells)}
     assert known | {"control.sock", "events.jsonl", "redis"} == shown

@@ -120,7 +120,7 @@ def test_the_life_of_a_run_has_the_documented_order(preempted: Preempted) -> Non
     documented = ["run_claimed", "lease_acquired", "run_started", "run_exited", "tree_gone",
                   "lease_released", "run_ended"]  # fmt: skip
     text = (DOCS / "events.md").read_text(encoding="utf-8")
-    sentence = re.search(r"life is, in this order: (.+?)\.\n", text, re.DOTALL)
+    sentence = re.search(r"events of a run are, in this order: (.+?)\.\n", text, re.DOTALL)
     assert sentence is not None
     assert re.findall(r"`(\w+)`", sentence[1]) == documented
     life = [event["event"] for event in preempted.events if event["event"] in documented]
