@@ -91,7 +91,7 @@ async def test_a_living_daemon_whose_queue_is_full_is_left_alone(
 async def test_a_file_that_is_no_socket_is_never_removed(place: Path, telemetry: Telemetry) -> None:
     path = place / "control.sock"
     path.write_text("precious")
-    assert "move it away" in await _problem(path, telemetry)
+    assert "move or delete it" in await _problem(path, telemetry)
     assert path.read_text() == "precious"
 
 

@@ -49,7 +49,7 @@ def test_only_a_launcher_that_is_signalled_itself_has_a_limit() -> None:
 
 
 def test_the_documented_table_is_the_table() -> None:
-    rows = table("training.md", "preset", "trainings get", "who gets it", "their time")
+    rows = table("training.md", "preset", "signal for trainings", "who gets it", "time to save")
     assert [row[0].strip("`") for row in rows] == list(Preset)
     for name, signal, target, seconds in rows:
         known = PRESETS[Preset(name.strip("`"))]
