@@ -1,6 +1,6 @@
-"""The commands that change something: scale, drain, pause, preempt, signal, stop and their like.
+"""The commands that change something: scale, drain, pause, preempt, signal, stop and so on.
 
-Owns their arguments. What they mean is decided by the daemon; each prints the daemon's answer.
+Owns their arguments. The daemon interprets them; each command prints the daemon's answer.
 """
 
 import re
@@ -37,15 +37,15 @@ _NEGATIVE = re.compile(r"-\d+", re.ASCII)
 
 
 def _carry_out(settings: Settings, request: RequestUnion) -> str:
-    """Send `request`; the daemon's word about it. Raises ControlError."""
+    """Send `request`; returns the daemon's message. Raises ControlError."""
     return settings.client().ask(request).message
 
 
 class _ScaleCommand(click.Command):
-    """A command whose argument may be "-1" without being taken for an option."""
+    """A command whose argument can be "-1", which is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move negative numbers behind "--", where click leaves them alone."""
+        """Move negative numbers behind "--", where click does not parse them."""
         if "--" not in args:
             numbers = [arg for arg in args if _NEGATIVE.fullmatch(arg)]
             others = [arg for arg in args if not _NEGATIVE.fullmatch(arg)]

@@ -1,8 +1,8 @@
 """The client of the control socket.
 
-Owns what is asked, and turns everything that can go wrong with it into one line and an exit code.
-It must never retry a command: it may have been carried out. It must load neither an HTTP library
-nor msgspec by itself: `status` needs none of them.
+Owns the requests, and turns every failure into one line and an exit code. It must never retry a
+command, which may have been executed. It must load neither an HTTP library nor msgspec itself,
+because `status` needs neither.
 """
 
 import json
@@ -26,7 +26,7 @@ PROTOCOL_VERSION = 1
 """`core/protocol.py` has the same; a test compares them."""
 ANSWER_SECONDS = 30.0
 SILENCE_SECONDS = 30.0
-"""A stream is never silent for longer than a third of this: the daemon sends blank lines."""
+"""A stream is never silent for more than a third of this: the daemon sends blank lines."""
 _MAX_PATH_BYTES = 107
 """unix(7): 108 bytes with the terminating zero."""
 _PROTOCOL_HEADER = "X-Coordinator-Protocol"
@@ -40,11 +40,11 @@ CODES = {
 }
 """The answers of core/protocol.py by their tags."""
 _SHOWN_BYTES = 60
-"""Of an answer that cannot be read."""
+"""Bytes shown of an answer that cannot be read."""
 
 
 class Done:
-    """A good answer of the daemon: `core/protocol.py` has the same with its types."""
+    """A successful answer of the daemon: `core/protocol.py` has the same with its types."""
 
     __slots__ = ("data", "message")
 
@@ -54,7 +54,7 @@ class Done:
 
 
 class Client:
-    """Speaks to the daemon at one socket; each request is a connection of its own."""
+    """Talks to the daemon at one socket; each request uses its own connection."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -76,7 +76,7 @@ class Client:
         return self.post(body, timeout_seconds)
 
     def post(self, body: bytes, timeout_seconds: float = ANSWER_SECONDS) -> Done:
-        """Send one command that is JSON already and return its answer. Raises ControlError."""
+        """Send one command that is already JSON and return its answer. Raises ControlError."""
         with self._explained(), Exchange(self.path, timeout_seconds) as exchange:
             self._send(exchange, "POST", "/v1/command", body)
             return _done(exchange.body())
@@ -94,7 +94,7 @@ class Client:
                 yield line.strip()
 
     def peer_pid(self) -> int:
-        """The daemon's process ID as seen from here, 0 when it cannot be seen."""
+        """The daemon's process ID as seen from here, 0 if it cannot be seen."""
         with self._explained(), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(ANSWER_SECONDS)
             sock.connect(self.path)
@@ -157,9 +157,9 @@ class Client:
 
 
 def client_at(path: str | None) -> Client:
-    """A client of the daemon at socket `path`; None: where a daemon is that nobody moved.
+    """A client of the daemon at socket `path`; None: the default path.
 
-    Raises ControlError for a path that no socket can have.
+    Raises ControlError for a path that is too long for a socket.
     """
     return Client(path or default_socket(os.environ))
 
@@ -173,7 +173,7 @@ def _quoted(value: str) -> str:
 
 
 def record(text: bytes) -> dict[str, object]:
-    """The JSON object in `text`. Raises ControlError when there is none."""
+    """The JSON object in `text`. Raises ControlError if there is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -184,7 +184,7 @@ def record(text: bytes) -> dict[str, object]:
 
 
 def _done(body: bytes) -> Done:
-    """The answer in `body` if it is a good one. Raises ControlError for every other."""
+    """The answer in `body` if it is a successful one. Raises ControlError for all others."""
     answer = record(body)
     kind, message = answer.get("answer"), answer.get("message", "")
     if not isinstance(kind, str) or kind not in CODES or not isinstance(message, str):

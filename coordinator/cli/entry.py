@@ -1,7 +1,7 @@
-"""The list of commands, and the way from a command line to one of them, with click.
+"""The list of commands, and the parsing of a command line with click.
 
-Owns the parsing. A command's module is loaded only when it is used. It must let no error of click
-out: `start` knows nothing of click.
+Owns the parsing. A command's module is loaded only when it is used. No exception of click may leave
+this module: `start` does not know click.
 """
 
 import importlib
@@ -40,12 +40,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 class _OutputClosedError(Exception):
-    """Nobody reads our output any more."""
+    """The reader of our output is gone."""
 
 
 @contextmanager
 def _closed_output() -> Iterator[None]:
-    """Say it in our own way when nobody reads: click would make it exit code 1."""
+    """Convert BrokenPipeError to our own exception: click would exit with code 1."""
     try:
         yield
     except BrokenPipeError as error:
@@ -53,10 +53,10 @@ def _closed_output() -> Iterator[None]:
 
 
 class _Root(click.Group):
-    """The group of all commands, which imports a command when it is wanted."""
+    """The group of all commands, which imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names in the order of the table."""
+        """All names, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -79,7 +79,7 @@ class _Root(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Parse the line; --help prints here already."""
+        """Parse the command line; --help prints here."""
         with _closed_output():
             return super().make_context(info_name, args, parent, **extra)
 
@@ -92,7 +92,7 @@ class _Root(click.Group):
 @click.group(
     cls=_Root,
     invoke_without_command=True,
-    subcommand_metavar="COMMAND [ARGS]...",  # versions of click differ in theirs
+    subcommand_metavar="COMMAND [ARGS]...",  # it differs between versions of click
     context_settings=CONTEXT,
     epilog=examples("status", "scale +1 --wait", "events -f --json", "wait --for drained"),
 )
@@ -110,10 +110,10 @@ def root(context: click.Context) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Parse and carry out `arguments`; the exit code of a command that has one of its own.
+    """Parse and execute `arguments`; returns the exit code of a command that has its own.
 
-    Raises ControlError for a wrong line, BrokenPipeError when nobody reads the output, and whatever
-    the command raises.
+    Raises ControlError for an invalid command line, BrokenPipeError if the reader is gone, and
+    whatever the command raises.
     """
     try:
         result = root.main(arguments, prog_name=PROGRAM, standalone_mode=False)

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 exchange over a unix socket: a request, and an answer as our own server sends it.
+"""One HTTP/1.1 exchange over a Unix socket: a request, and an answer in our server's form.
 
 Owns the bytes: status line, headers, a body of known length or in chunks (RFC 9112). It is strict,
-and every read is bounded in time: what listens at a path may be anything. It must never try again.
+and every read has a time limit, because any process may listen at a path. It must never retry.
 """
 
 import socket
@@ -17,18 +17,18 @@ _MAX_LINE_BYTES = 8_192
 _MAX_HEADERS = 100
 _READ_BYTES = 65_536
 _MAX_DIGITS = 16
-"""Of a length, also in hexadecimal: it fits 64 bits."""
+"""Maximum digits of a length, also in hexadecimal: it fits 64 bits."""
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 
 
 class NotHttpError(ValueError):
-    """The answer is not HTTP as our server sends it. `client` tells the user so."""
+    """The answer is not HTTP in our server's form. `client` reports it to the user."""
 
 
 class Exchange:
     """A connection for one request. Use it in a `with` statement.
 
-    Everything here raises OSError, TimeoutError once `timeout_seconds` have passed, EOFError when
+    All methods raise OSError, TimeoutError once `timeout_seconds` have passed, EOFError when
     the other end closes too early, and NotHttpError for an answer that breaks the rules.
     """
 
@@ -39,7 +39,7 @@ class Exchange:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.status = 0
         self.headers: dict[str, str] = {}
-        """Names in lower case."""
+        """Names are in lower case."""
         try:
             self._socket.settimeout(timeout_seconds)
             self._socket.connect(path)
@@ -64,11 +64,11 @@ class Exchange:
         self.headers = self._read_headers()
 
     def body(self) -> bytes:
-        """All of the body, within the time that the exchange had from its start."""
+        """The whole body, within the time limit of the exchange."""
         return b"".join(self._pieces())
 
     def lines(self) -> Iterator[bytes]:
-        """The lines of the body without their ends; each may take `timeout_seconds`."""
+        """The lines of the body without line ends; each may take `timeout_seconds`."""
         rest = bytearray()
         for piece in self._pieces():
             rest += piece
@@ -101,7 +101,7 @@ class Exchange:
         return headers
 
     def _pieces(self) -> Iterator[bytes]:
-        """The body as it comes."""
+        """The body in pieces as they arrive."""
         coding = self.headers.get("transfer-encoding")
         length = self.headers.get("content-length")
         if coding == "chunked" and length is None:

@@ -1,4 +1,4 @@
-"""The commands that may go on: logs and events.
+"""The commands that can follow a stream: logs and events.
 
 Owns how lines are printed. JSON lines are passed on as the daemon sent them.
 """
@@ -12,7 +12,7 @@ from coordinator.cli.options import CONTEXT, Settings, examples, pass_settings, 
 from coordinator.cli.terminal import require_reader
 
 _MOST = 100_000
-"""The daemon gives no more of the past in one answer."""
+"""Maximum number of past entries in one answer of the daemon."""
 Form = Callable[[bytes], str]
 
 

@@ -1,7 +1,7 @@
 """The commands about leases: ls, show, release, steal.
 
-Owns their arguments and JSON form. Whether a lease may be taken back is decided by the daemon and
-Redis, by the fencing token that the operator saw; nothing here may guess one.
+Owns their arguments and JSON form. The daemon and Redis decide whether a lease can be taken back,
+by the fencing token that the operator saw; nothing here may guess a token.
 """
 
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
 """The commands that show something once: status, runs, nodes.
 
-Owns their arguments and JSON form, which is the daemon's own view, unchanged. What a person reads
-is laid out by `status` and `tables`. Each command loads only what it needs itself.
+Owns their arguments and JSON form, which is the daemon's view, unchanged. `status` and `tables`
+produce the readable output. Each command loads only what it needs.
 """
 
 from datetime import UTC, datetime

@@ -1,8 +1,8 @@
-"""The entry point: runs what the command line asks for and turns every end into an exit code.
+"""The entry point: runs the command line and turns every result into an exit code.
 
-Owns the last line of defence: whatever happens, the user sees one line and never a traceback.
-`entry` parses command lines. The few that are typed most are answered here without it, word for
-word as it would, since loading click takes longer than they do. It must parse nothing itself.
+Whatever happens, the user sees one line and never a traceback. `entry` parses command lines. The
+most frequent ones are handled here with the same output, because loading click takes longer than
+they do. It must not parse anything itself.
 """
 
 import os
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> "NoReturn":
     """Run coordinatorctl with `argv` (default: the process's own) and exit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     code = _run(arguments)
-    # A reader that left while we wrote the last lines must not show up as a traceback at exit.
+    # A reader that exits while we write the last lines must not cause a traceback at exit.
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.exit(code)
@@ -103,6 +103,6 @@ def _report(message: str, code: int, *, as_json: bool) -> None:
 
 
 def _forget_output() -> None:
-    """Let what is still buffered for a reader that has left go nowhere."""
+    """Discard output that is still buffered for a reader that has exited."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,6 @@
 """The commands about the sweep itself: pause, resume, stop, cancel, for all its nodes.
 
-Owns their arguments. The daemon runs `wandb sweep` and answers when that has ended.
+Owns their arguments. The daemon runs `wandb sweep` and answers when it has ended.
 """
 
 from typing import Literal
@@ -19,9 +19,9 @@ from coordinator.cli.options import (
 from coordinator.core.protocol import ChangeSweep
 
 CHANGE_SECONDS = 90.0
-"""More than the daemon gives `wandb sweep`, so that its own words arrive."""
+"""Longer than the daemon's limit for `wandb sweep`, so that its message arrives."""
 GRACEFUL_SECONDS = 24 * 3600.0
-"""A graceful cancel waits for the trainings; the daemon bounds it by their grace."""
+"""A graceful cancel waits for the trainings; the daemon limits it by their grace."""
 
 
 @click.group(
@@ -47,7 +47,7 @@ def _change(
     graceful: bool | None = None,
     grace_seconds: float | None = None,
 ) -> None:
-    """Send it, wait for its end, print the daemon's word. Raises ControlError."""
+    """Send it, wait for its end, print the daemon's message. Raises ControlError."""
     request = ChangeSweep(verb=verb, graceful=graceful, grace_seconds=grace_seconds)
     bound = GRACEFUL_SECONDS if verb == "cancel" else CHANGE_SECONDS
     message = settings.client().ask(request, bound).message

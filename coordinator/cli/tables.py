@@ -1,6 +1,6 @@
-"""Prints runs, leases and nodes for a person.
+"""Prints runs, leases and nodes as tables.
 
-Owns what stands in which column. Scripts use --json; nothing here is an interface.
+Owns the columns. Scripts use --json; this output is not an interface.
 """
 
 import json
@@ -29,7 +29,7 @@ OUTCOME_STYLES = {
     Outcome.FENCED: layout.RED,
 }
 _UNKNOWN_AGE_SECONDS = 1e8
-"""Three years: the age of a lease that was written anew after a wipe is larger, and unknown."""
+"""Three years: the age of a lease that was rewritten after a wipe is larger, and unknown."""
 
 
 def print_runs(runs: Sequence[RunView], now: datetime) -> None:

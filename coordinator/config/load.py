@@ -1,7 +1,7 @@
 """Reads the configuration from flags, COORDINATOR_* variables and a TOML file, in that order.
 
-Owns precedence and the messages about bad values. A key that nobody knows is an error, wherever it
-stands: a mistyped one must not pass in silence. It must never print a secret.
+Owns precedence and the messages about bad values. An unknown key is an error in every source, so
+that a typo is noticed. It must never print a secret.
 """
 
 import difflib
@@ -23,11 +23,11 @@ from coordinator.errors import ConfigError
 
 PREFIX = "COORDINATOR_"
 ALIASES = {"COORDINATOR_SOCKET": "control.socket"}
-"""A short name that coordinatorctl reads too; it beats the long one there, so here as well."""
+"""A short name that coordinatorctl also reads; it overrides the long one there and here."""
 NO_KEYS = frozenset({"COORDINATOR_CONFIG"})
-"""Variables that are no keys: the configuration file itself."""
+"""Variables that are not keys: the path of the configuration file."""
 TRAINING_PREFIX = "COORDINATOR_RUN_"
-"""What trainings get to see; a daemon that is started by a training must not stumble over it."""
+"""Variables of trainings; a daemon started by a training must ignore them."""
 
 
 def load(
@@ -80,7 +80,7 @@ FLAGS = {
     "until_done": "--until-done",
     "rank_gate": "--rank-gate",
 }
-"""Keys with a flag of their own; `--set SECTION.KEY=VALUE` sets any other."""
+"""Keys with their own flag; `--set SECTION.KEY=VALUE` sets any other."""
 
 
 def _flag(key: str) -> str:
@@ -104,7 +104,7 @@ def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
             flat[name] = value
     keys = known_keys()
     for key in flat:
-        if key not in keys:  # here, where the file can be named
+        if key not in keys:  # checked here, where the file is known
             raise ConfigError(str(file), f"unknown key {_shown(key)}{_hint(key, keys)}")
     return {key: (value, f"{file}: {_shown(key)}") for key, value in flat.items()}
 
@@ -167,7 +167,7 @@ def _expected(kind: Any, error: msgspec.ValidationError) -> str:
 
 
 def _check(config: Config, sources: Mapping[str, str]) -> None:
-    """Rules that a type cannot say."""
+    """Rules that types cannot express."""
 
     def where(key: str) -> str:
         return sources.get(key, _shown(key))

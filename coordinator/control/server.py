@@ -1,7 +1,7 @@
 """The HTTP server of the control socket.
 
-Owns the way of a request: who asks, which protocol, what is asked, the handler, one answer. A
-request must never end without an answer, and no client may delay the end of the daemon.
+Owns the path of a request: peer, protocol, decoding, handler, one answer. Every request must get an
+answer, and no client may delay the end of the daemon.
 """
 
 import os
@@ -46,12 +46,12 @@ PROTOCOL_HEADER = "X-Coordinator-Protocol"
 VERSION_HEADER = "X-Coordinator-Version"
 MAX_BODY_BYTES = 65_536
 MAX_PAST = 100_000
-"""Most events or lines of the past that one request gets."""
+"""Maximum number of past events or lines in one answer."""
 _LOOKS = GetStatus | GetRuns | GetLeases | GetLease | GetNodes
-"""Requests that change nothing, which are no events."""
+"""Requests that change nothing; they are not logged as events."""
 _BODY_SECONDS = 10.0
 _HANDLERS_SECONDS = 3.0
-"""How long commands in progress may take to answer once the server ends."""
+"""How long commands in progress may take to answer when the server ends."""
 _CLEANUP_SECONDS = 10.0
 _HEADERS = {PROTOCOL_HEADER: str(PROTOCOL_VERSION), VERSION_HEADER: __version__}
 
@@ -67,7 +67,7 @@ async def serve(
 ) -> None:
     """Serve the control socket until cancelled; `started` when clients can connect.
 
-    Raises ControlSocketError when the socket cannot be made. The socket's file is gone afterwards.
+    Raises ControlSocketError if the socket cannot be created. Its file is removed afterwards.
     """
     gid, listener = await anyio.to_thread.run_sync(_prepare, socket_path, group)
     server = _Server(handler, telemetry, logs, gid)
@@ -101,7 +101,7 @@ def _prepare(path: Path, group: str | None) -> tuple[int | None, Listener]:
 
 
 class _Server:
-    """The routes and what they share."""
+    """The routes and their shared state."""
 
     def __init__(self, handler: Handler, telemetry: Telemetry, logs: Logs, gid: int | None) -> None:
         self._handler = handler
@@ -112,7 +112,7 @@ class _Server:
         self.followers = Followers(telemetry, _HEADERS)
 
     def application(self) -> web.Application:
-        """The three routes behind the checks that all of them share."""
+        """The three routes, behind their shared checks."""
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
         application.router.add_post("/v1/command", self._command)
         application.router.add_get("/v1/events", self._events)
@@ -189,7 +189,7 @@ class _Server:
 
 
 def _peer(request: web.Request) -> Peer | None:
-    """Who sent `request`; None when the connection is gone already."""
+    """Who sent `request`; None if the connection is already closed."""
     sock = None if request.transport is None else request.transport.get_extra_info("socket")
     try:
         return None if sock is None else peer_of(sock)

@@ -1,7 +1,7 @@
-"""The listening unix socket: its path, its mode, its group, and a dead daemon's leftovers.
+"""The listening Unix socket: its path, mode and group, and the leftovers of a dead daemon.
 
-Owns the socket file. It must never remove anything but a socket that nobody listens on, and the
-file must at no time be open to more users than configured.
+Owns the socket file. It must only remove a socket on which nothing listens, and the file must never
+be accessible to more users than configured.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _BACKLOG = 128
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listening socket; `inode` tells our file from one that replaced it."""
+    """A listening socket; `inode` distinguishes our file from one that replaced it."""
 
     sock: socket.socket
     path: Path
@@ -37,7 +37,7 @@ class Listener:
 
 
 def group_id(path: Path, group: str | None) -> int | None:
-    """The ID of `group`, a name or a number. Raises ControlSocketError when there is none."""
+    """The ID of `group`, a name or a number. Raises ControlSocketError if it does not exist."""
     if not group:
         return None
     try:
@@ -51,7 +51,7 @@ def group_id(path: Path, group: str | None) -> int | None:
 def listen(path: Path, gid: int | None) -> Listener:
     """Bind and listen at `path`: mode 0600, or 0660 and group `gid`.
 
-    Raises ControlSocketError when the path is too long, in use, or cannot be made.
+    Raises ControlSocketError if the path is too long, in use, or cannot be created.
     """
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise ControlSocketError(
@@ -64,7 +64,7 @@ def listen(path: Path, gid: int | None) -> Listener:
     try:
         sock.setblocking(False)
         sock.bind(os.fspath(path))
-        # Nobody can connect before listen(), so the mode is right from the first moment on.
+        # Nothing can connect before listen(), so the mode is correct from the start.
         path.chmod(0o600)
         if gid is not None:
             os.chown(path, -1, gid)
@@ -77,7 +77,7 @@ def listen(path: Path, gid: int | None) -> Listener:
 
 
 def _remove_stale(path: Path) -> bool:
-    """Remove the socket of a daemon that is gone; True when there was one."""
+    """Remove the socket of a dead daemon; True if there was one."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -105,7 +105,7 @@ def _is_alive(path: Path) -> bool:
             probe.connect(os.fspath(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except BlockingIOError:  # its queue of connections is full, so somebody owns it
+        except BlockingIOError:  # its queue of connections is full, so a process owns it
             return True
         except OSError as error:
             raise ControlSocketError(str(path), f"cannot be used: {error.strerror}") from error

@@ -1,6 +1,6 @@
-"""The life of one daemon: the parts are started in order and ended in the opposite order.
+"""The life of one daemon: starts its parts in order and stops them in reverse order.
 
-Owns the order. Who knows whom is said in `parts`, what each part is told in `settings`.
+Owns the order. `parts` wires the parts together, `settings` has the settings of each.
 """
 
 import os
@@ -36,13 +36,13 @@ from coordinator.telemetry import Telemetry, configure
 log = structlog.get_logger()
 
 CLOSE_SECONDS = 5.0
-"""For the last releases to Redis; the journal keeps what is not answered."""
+"""Time for the last releases to Redis; the journal keeps what is not answered."""
 CLOSE_BLIND_SECONDS = 0.5
-"""The same while Redis does not answer: SIGTERM must end us in time all the same."""
+"""The same while Redis does not answer: SIGTERM must still end the daemon in time."""
 
 
 async def run_daemon(config: Config, environ: Mapping[str, str]) -> int:
-    """Run one daemon to its end; its exit code.
+    """Run one daemon to its end; returns its exit code.
 
     Raises CoordinatorError with one line for the user.
     """
@@ -99,7 +99,7 @@ class _Daemon:
         self._asking = asking_of(config)
 
     async def run(self) -> int:
-        """From the first question to the last release."""
+        """From the first request to the last release."""
         become_subreaper()
         async with AsyncExitStack() as stack:
             group = await stack.enter_async_context(anyio.create_task_group())
@@ -157,7 +157,7 @@ class _Daemon:
         return code
 
     async def _start(self, setup: Setup, parts: Parts, group: TaskGroup) -> None:
-        """Start what the pool needs; each is ready when the next one starts."""
+        """Start what the pool needs; each part is ready before the next one starts."""
         parts.endings.group = group
         parts.endings.linger = lambda training: group.start_soon(
             parts.agents.end_lingering, training.agent
@@ -179,7 +179,7 @@ class _Daemon:
         group.start_soon(watch_clouds, self.config.preemption, self.environ, heed)
 
     async def _hand_on(self, parts: Parts) -> None:
-        """Give commands that were fetched and not started to others; what is left is on disk."""
+        """Give fetched commands that were not started to other nodes; the rest stays on disk."""
         for command in parts.claims.take_undelivered():
             await parts.rescues.hand_over(command)
         parts.undelivered.leave()

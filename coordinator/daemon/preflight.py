@@ -1,7 +1,7 @@
-"""Everything that can be known to be wrong before the first agent starts.
+"""Checks everything that can be checked before the first agent starts.
 
-Owns the order of the questions at start: whatever a user has to mend is said in one line now, not
-by agents that fail later.
+Owns the order of the checks at start: an error that the user must fix is reported in one line now,
+not by agents that fail later.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ log = structlog.get_logger()
 RETRY_SECONDS = 2.0
 NOT_FOR_AGENTS = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS",
                             "LISTEN_PID", "LISTEN_FDNAMES"})  # fmt: skip
-"""systemd's word to us alone; sd_notify(3) and sd_listen_fds(3) say to take them away."""
+"""Variables of systemd for us only; sd_notify(3) and sd_listen_fds(3) say to remove them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the preflight has found out."""
+    """Results of the preflight."""
 
     sweep: SweepPath
     workdir: Path
@@ -55,7 +55,7 @@ async def preflight(
     stack: AsyncExitStack,
     telemetry: Telemetry,
 ) -> Findings:
-    """Ask everything; what stays open is closed by `stack`.
+    """Run all checks; `stack` closes what stays open.
 
     Raises UserError or PeerError with one line for the user.
     """
@@ -73,7 +73,7 @@ async def preflight(
     starter = AgentStarter(StarterSettings(config.pool.agent_start, executable,
                                            for_agents(environ), workdir, log_dir))  # fmt: skip
     stack.push_async_callback(starter.close)
-    async with anyio.create_task_group() as group:  # importing wandb takes as long as the rest
+    async with anyio.create_task_group() as group:  # importing wandb takes as long as all the rest
         group.start_soon(starter.prepare)
         state = await _sweep_state(account, sweep, config.sweep.connect_seconds)
     if state.is_over:
@@ -115,7 +115,7 @@ async def _sweep_state(account: Account, sweep: SweepPath, patience_seconds: flo
     while True:
         try:
             return await account.sweep_state(sweep)
-        except NoSuchSweepError:  # once is no proof: a server that is being upgraded says so too
+        except NoSuchSweepError:  # once proves nothing: a server that is being upgraded says so too
             if unknown:
                 raise
             unknown = True

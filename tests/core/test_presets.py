@@ -54,6 +54,6 @@ def test_the_documented_table_is_the_table() -> None:
     for name, signal, target, seconds in rows:
         known = PRESETS[Preset(name.strip("`"))]
         outgoing = set(known.signals.values())
-        assert signal == ("the signal that came in" if len(outgoing) > 1 else outgoing.pop())
+        assert signal == ("the received signal" if len(outgoing) > 1 else outgoing.pop())
         assert (target == "each worker") is (known.target is Target.WORKERS)
         assert (seconds == "30 s at most") is (known.save_seconds == 30.0)
