@@ -1,7 +1,7 @@
 """Messages on the shims' socket, between one training's shim and the daemon.
 
-Owns their shape: JSON objects, one per line, in both directions. Unknown fields are ignored, so that
-a shim and a daemon of different versions understand each other. `coordinator/shim.py` defines
+Owns their shape: JSON objects, one per line, in both directions. Unknown fields are ignored, so
+that a shim and a daemon of different versions understand each other. `coordinator/shim.py` defines
 them itself, because it imports nothing of ours.
 """
 

@@ -84,7 +84,7 @@ async def test_no_daemon_is_3_and_says_where_it_looked(place: Path) -> None:
     _check(await ctl("--json", "--socket", str(path), "events", "-f"), 3, str(path))
 
 
-async def test_a_path_that_no_socket_can_have_is_usage() -> None:
+async def test_a_path_too_long_for_a_socket_is_a_usage_error() -> None:
     _check(
         await ctl("--json", "--socket", "/" + "x" * 120, "status"), 2, "107 bytes", "--state-dir"
     )

@@ -24,7 +24,7 @@ def test_each_field_is_given_as_its_kind() -> None:
     assert [one.number("number") for one in fields.inner("inner").each("each")] == [1, 2]
 
 
-def test_a_default_stands_for_what_an_older_daemon_does_not_send() -> None:
+def test_a_default_replaces_what_an_older_daemon_does_not_send() -> None:
     fields = Fields({})
     assert (fields.text("x", ""), fields.number("x", 0)) == ("", 0)
     assert fields.flag("x", default=False) is False

@@ -109,7 +109,7 @@ def test_the_head_is_folded_where_it_does_not_fit() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_dirty_slot_is_shown_and_no_defect(daemon: Daemon) -> None:
+async def test_a_dirty_slot_is_shown_and_is_not_an_error(daemon: Daemon) -> None:
     daemon.view = status_of(slot(0, SlotState.DIRTY, "run1"))
     result = await ctl("status", "--socket", str(daemon.socket))
     assert (result.code, result.err) == (0, "")

@@ -32,7 +32,7 @@ def test_a_launcher_never_gets_a_signal_that_it_dies_of() -> None:
 
 
 @given(st.sampled_from(Preset), SIGNALS, st.sampled_from(Target))
-def test_what_is_said_beats_the_preset_and_the_rest_stays(
+def test_settings_override_the_preset_and_the_rest_stays(
     preset: Preset, signals: dict[str, str], target: Target
 ) -> None:
     known, found = PRESETS[preset], asking(preset, signals, target)

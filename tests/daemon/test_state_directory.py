@@ -51,7 +51,7 @@ def test_the_directory_and_all_in_it_are_made_for_us_alone(tmp_path: Path) -> No
     assert (root / "daemon.lock").read_text() == f"pid {os.getpid()}\n"
 
 
-def test_a_second_daemon_is_refused_and_told_who_was_first(tmp_path: Path) -> None:
+def test_a_second_daemon_is_refused_and_told_the_pid_of_the_first(tmp_path: Path) -> None:
     process = holder(tmp_path)
     words = refusal(tmp_path)
     assert f"(pid {process.pid})" in words

@@ -81,7 +81,7 @@ def preempted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preempted]:
 
 
 # --- docs/training.md -----------------------------------------------------------------------------
-def test_the_script_is_preempted_and_goes_on_after_the_saved_step(preempted: Preempted) -> None:
+def test_the_script_is_preempted_and_continues_after_the_saved_step(preempted: Preempted) -> None:
     assert preempted.codes == (75, 0), preempted.node.tail()
     assert preempted.server_between["state"] == "preempted"
     assert preempted.server_at_end["state"] == "finished"

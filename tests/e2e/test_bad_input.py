@@ -41,7 +41,7 @@ def sweep(emulator: Emulator) -> str:
         (("--config", "missing.toml"), "missing.toml: cannot be read"),
     ],
 )
-def test_what_the_user_must_mend_is_said_in_one_line(
+def test_an_error_that_the_user_must_fix_is_reported_in_one_line(
     make_node: MakeNode, sweep: str, flags: tuple[str, ...], words: str
 ) -> None:
     node = make_node(sweep, *flags).start()
@@ -96,7 +96,7 @@ def test_an_unreachable_server_is_waited_for_then_named(make_node: MakeNode, swe
     assert node.events("upstream_unreachable")
 
 
-def test_a_sweep_that_is_over_ends_a_batch_job_and_is_said(
+def test_a_sweep_that_is_over_ends_a_batch_job_and_is_reported(
     emulator: Emulator, make_node: MakeNode, sweep: str
 ) -> None:
     emulator.set_sweep_state(sweep, "CANCELED")
@@ -167,7 +167,7 @@ def test_coordinatorctl_without_a_daemon_and_with_bad_words(
 
 
 @pytest.mark.parametrize(("target", "warned"), [("preset", [40.0]), ("workers", [])])
-def test_a_grace_that_the_launcher_does_not_leave_is_said_at_start(
+def test_a_grace_longer_than_the_launcher_allows_is_reported_at_start(
     make_node: MakeNode, target: str, warned: list[float]
 ) -> None:
     node = make_node(
