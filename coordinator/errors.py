@@ -1,7 +1,7 @@
-"""Every error that we raise on purpose. Each says who is at fault and carries its data in fields.
+"""All errors that we raise on purpose. Each tells who is at fault and has its data in fields.
 
 Owns the messages a user reads. A message is one line, names the file, key or flag and says what to
-do. Nothing here may import another module of ours.
+do. This module must not import another module of ours.
 """
 
 
@@ -18,7 +18,7 @@ class UserError(CoordinatorError):
 
 
 class PeerError(CoordinatorError):
-    """W&B, Redis or another process is at fault; a later try may succeed."""
+    """W&B, Redis or another process is at fault; a retry may succeed."""
 
 
 class ConfigError(UserError):
@@ -40,7 +40,7 @@ class ControlSocketError(UserError):
 
 
 class ControlError(CoordinatorError):
-    """coordinatorctl could not do what was asked; `exit_code` is one of docs/control.md."""
+    """A command of coordinatorctl failed; `exit_code` is one of docs/control.md."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -48,4 +48,4 @@ class ControlError(CoordinatorError):
 
 
 class ConnectionLostError(ControlError):
-    """The daemon closed the connection before it had answered, or does not answer in time."""
+    """The daemon closed the connection without answering, or did not answer in time."""

@@ -1,6 +1,6 @@
-"""The commands that change something: scale, drain, pause, preempt, signal, stop and their like.
+"""The commands that change something: scale, drain, pause, preempt, signal, stop and so on.
 
-Owns their arguments. What they mean is decided by the daemon; each prints the daemon's answer.
+Owns their arguments. The daemon interprets them; each command prints the daemon's answer.
 """
 
 import re
@@ -37,15 +37,15 @@ _NEGATIVE = re.compile(r"-\d+", re.ASCII)
 
 
 def _carry_out(settings: Settings, request: RequestUnion) -> str:
-    """Send `request`; the daemon's word about it. Raises ControlError."""
+    """Send `request`; returns the daemon's message. Raises ControlError."""
     return settings.client().ask(request).message
 
 
 class _ScaleCommand(click.Command):
-    """A command whose argument may be "-1" without being taken for an option."""
+    """A command whose argument can be "-1", which is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move negative numbers behind "--", where click leaves them alone."""
+        """Move negative numbers behind "--", where click does not parse them."""
         if "--" not in args:
             numbers = [arg for arg in args if _NEGATIVE.fullmatch(arg)]
             others = [arg for arg in args if not _NEGATIVE.fullmatch(arg)]
@@ -69,10 +69,10 @@ def scale_command(
 ) -> None:
     """Change the number of slots to N, by +K or by -K.
 
-    Slots that are too many finish their runs first, unless --down says otherwise.
+    Slots to be removed finish their runs first, unless --down says otherwise.
     """
     if not _TARGET.fullmatch(target):
-        raise click.BadParameter(f"{target!r} is neither N nor +K nor -K.", param_hint="N|+K|-K")
+        raise click.BadParameter(f"{target!r} is not N, +K or -K.", param_hint="N|+K|-K")
     message = _carry_out(settings, Scale(target=target, down=DownMode(down or "drain")))
     if wait:
         wait_for(settings.client(), SETTLED, timeout_seconds)
@@ -86,7 +86,7 @@ def scale_command(
 @shared
 @pass_settings
 def drain_command(settings: Settings, wait: bool, timeout_seconds: float) -> None:
-    """Finish what runs, take nothing new; undrain ends it."""
+    """Finish running trainings and take no new work, until undrain."""
     message = _carry_out(settings, Drain())
     if wait:
         wait_for(settings.client(), DRAINED, timeout_seconds)
@@ -105,7 +105,7 @@ def undrain_command(settings: Settings) -> None:
 @shared
 @pass_settings
 def pause_command(settings: Settings) -> None:
-    """Stop claiming work; running trainings go on."""
+    """Stop claiming work; running trainings continue."""
     settings.print_done(_carry_out(settings, Pause()))
 
 
@@ -116,7 +116,7 @@ def pause_command(settings: Settings) -> None:
 def resume_command(settings: Settings, run_id: str | None) -> None:
     """Claim work again after pause, and close the breakers of slots, node and sweep.
 
-    With RUN_ID only that run is taken out of quarantine; it is trained again.
+    With RUN_ID: only release that run from quarantine, so that it is trained again.
     """
     settings.print_done(_carry_out(settings, Resume(run_id=run_id)))
 
@@ -137,9 +137,9 @@ def resume_command(settings: Settings, run_id: str | None) -> None:
 @shared
 @pass_settings
 def preempt_command(settings: Settings, target: str | None, grace_seconds: float | None) -> None:
-    """Give runs back: a graceful signal, its grace, then the whole tree is killed.
+    """Give runs back: graceful signal, grace period, then SIGKILL to the whole process tree.
 
-    TARGET is a slot number or a run ID; without one the whole node is preempted and stays drained.
+    TARGET is a slot number or a run ID; without it, the whole node is preempted and stays drained.
     """
     request = Preempt(target=target, grace_seconds=grace_seconds)
     settings.print_done(_carry_out(settings, request))
@@ -172,7 +172,7 @@ def signal_command(settings: Settings, signal: str, target: str) -> None:
 @shared
 @pass_settings
 def stop_command(settings: Settings, down: str | None, wait: bool, timeout_seconds: float) -> None:
-    """End the daemon. Running trainings are preempted, unless --down says otherwise."""
+    """Stop the daemon. Running trainings are preempted, unless --down says otherwise."""
     client = settings.client()
     with DaemonProcess(client) as process:
         message = client.ask(Stop(down=DownMode(down or "preempt"))).message

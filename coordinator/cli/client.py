@@ -1,8 +1,8 @@
 """The client of the control socket.
 
-Owns what is asked, and turns everything that can go wrong with it into one line and an exit code.
-It must never retry a command: it may have been carried out. It must load neither an HTTP library
-nor msgspec by itself: `status` needs none of them.
+Owns the requests, and turns every failure into one line and an exit code. It must never retry a
+command, which may have been executed. It must load neither an HTTP library nor msgspec itself,
+because `status` needs neither.
 """
 
 import json
@@ -26,7 +26,7 @@ PROTOCOL_VERSION = 1
 """`core/protocol.py` has the same; a test compares them."""
 ANSWER_SECONDS = 30.0
 SILENCE_SECONDS = 30.0
-"""A stream is never silent for longer than a third of this: the daemon sends blank lines."""
+"""A stream is never silent for more than a third of this: the daemon sends blank lines."""
 _MAX_PATH_BYTES = 107
 """unix(7): 108 bytes with the terminating zero."""
 _PROTOCOL_HEADER = "X-Coordinator-Protocol"
@@ -40,11 +40,11 @@ CODES = {
 }
 """The answers of core/protocol.py by their tags."""
 _SHOWN_BYTES = 60
-"""Of an answer that is not understood."""
+"""Bytes shown of an answer that cannot be read."""
 
 
 class Done:
-    """A good answer of the daemon: `core/protocol.py` has the same with its types."""
+    """A successful answer of the daemon: `core/protocol.py` has the same with its types."""
 
     __slots__ = ("data", "message")
 
@@ -54,14 +54,14 @@ class Done:
 
 
 class Client:
-    """Speaks to the daemon at one socket; each request is a connection of its own."""
+    """Talks to the daemon at one socket; each request uses its own connection."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         if len(os.fsencode(self.path)) > _MAX_PATH_BYTES:
             raise ControlError(
-                f"the socket path {path} has more than {_MAX_PATH_BYTES} bytes, the most that the "
-                "system allows; use a shorter --state-dir for the daemon, or --socket",
+                f"the socket path {path} is longer than {_MAX_PATH_BYTES} bytes, the system's "
+                "limit; use a shorter --state-dir for the daemon, or --socket",
                 ExitCode.USAGE,
             )
 
@@ -72,11 +72,11 @@ class Client:
         try:
             body = msgspec.json.encode(request)
         except UnicodeEncodeError as error:
-            raise ControlError("an argument is not text in UTF-8", ExitCode.USAGE) from error
+            raise ControlError("an argument is not valid UTF-8", ExitCode.USAGE) from error
         return self.post(body, timeout_seconds)
 
     def post(self, body: bytes, timeout_seconds: float = ANSWER_SECONDS) -> Done:
-        """Send one command that is JSON already and return its answer. Raises ControlError."""
+        """Send one command that is already JSON and return its answer. Raises ControlError."""
         with self._explained(), Exchange(self.path, timeout_seconds) as exchange:
             self._send(exchange, "POST", "/v1/command", body)
             return _done(exchange.body())
@@ -94,7 +94,7 @@ class Client:
                 yield line.strip()
 
     def peer_pid(self) -> int:
-        """The daemon's process ID as seen from here, 0 when it cannot be seen."""
+        """The daemon's process ID as seen from here, 0 if it cannot be seen."""
         with self._explained(), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(ANSWER_SECONDS)
             sock.connect(self.path)
@@ -107,14 +107,15 @@ class Client:
         theirs = exchange.headers.get(_PROTOCOL_HEADER.lower())
         if theirs is None:
             raise ControlError(
-                f"what listens at {self.path} is not coordinatord; check --socket", ExitCode.FAILED
+                f"the process listening on {self.path} is not coordinatord; check --socket",
+                ExitCode.FAILED,
             )
         if theirs != str(PROTOCOL_VERSION):
             version = exchange.headers.get(_VERSION_HEADER.lower(), "unknown")
             raise ControlError(
                 f"the daemon (version {version}) speaks control protocol {theirs}, this "
                 f"coordinatorctl (version {__version__}) speaks {PROTOCOL_VERSION}; use the "
-                "coordinatorctl that was installed with the daemon",
+                "coordinatorctl installed with the daemon",
                 ExitCode.FAILED,
             )
 
@@ -125,26 +126,26 @@ class Client:
             yield
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
             raise ControlError(
-                f"no daemon is running at {self.path}; start coordinatord, or name its socket "
+                f"no daemon is running at {self.path}; start coordinatord, or give its socket "
                 "with --socket",
                 ExitCode.NOT_RUNNING,
             ) from error
         except PermissionError as error:
             raise ControlError(
                 f"no permission to use {self.path}; run as the daemon's user or root, or join the "
-                "group that [control] group names",
+                "group set in [control] group",
                 ExitCode.REFUSED,
             ) from error
         except (TimeoutError, BlockingIOError) as error:
             raise ConnectionLostError(
-                f"the daemon at {self.path} does not answer; a command that was sent may still "
-                "take effect: look at coordinatorctl status and at the daemon's log",
+                f"the daemon at {self.path} does not answer; a command already sent may still "
+                "take effect: check coordinatorctl status and the daemon's log",
                 ExitCode.TIMED_OUT,
             ) from error
         except (ConnectionError, EOFError) as error:
             raise ConnectionLostError(
-                f"the daemon at {self.path} closed the connection before it had answered; it may "
-                "have ended: look at coordinatorctl status and at the daemon's log",
+                f"the daemon at {self.path} closed the connection without answering; it may have "
+                "exited: check coordinatorctl status and the daemon's log",
                 ExitCode.FAILED,
             ) from error
         except (NotHttpError, OSError) as error:
@@ -156,9 +157,9 @@ class Client:
 
 
 def client_at(path: str | None) -> Client:
-    """A client of the daemon at socket `path`; None: where a daemon is that nobody moved.
+    """A client of the daemon at socket `path`; None: the default path.
 
-    Raises ControlError for a path that no socket can have.
+    Raises ControlError for a path that is too long for a socket.
     """
     return Client(path or default_socket(os.environ))
 
@@ -172,7 +173,7 @@ def _quoted(value: str) -> str:
 
 
 def record(text: bytes) -> dict[str, object]:
-    """The JSON object in `text`. Raises ControlError when there is none."""
+    """The JSON object in `text`. Raises ControlError if there is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -183,7 +184,7 @@ def record(text: bytes) -> dict[str, object]:
 
 
 def _done(body: bytes) -> Done:
-    """The answer in `body` if it is a good one. Raises ControlError for every other."""
+    """The answer in `body` if it is a successful one. Raises ControlError for all others."""
     answer = record(body)
     kind, message = answer.get("answer"), answer.get("message", "")
     if not isinstance(kind, str) or kind not in CODES or not isinstance(message, str):
@@ -195,7 +196,7 @@ def _done(body: bytes) -> Done:
 
 def _not_understood(problem: str) -> ControlError:
     return ControlError(
-        f"the daemon's answer is not understood ({problem}); use the coordinatorctl that was "
-        "installed with the daemon",
+        f"cannot read the daemon's answer ({problem}); use the coordinatorctl installed with the "
+        "daemon",
         ExitCode.FAILED,
     )

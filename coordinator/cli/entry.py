@@ -1,7 +1,7 @@
-"""The list of commands, and the way from a command line to one of them, with click.
+"""The list of commands, and the parsing of a command line with click.
 
-Owns the parsing. A command's module is loaded only when it is used. It must let no error of click
-out: `start` knows nothing of click.
+Owns the parsing. A command's module is loaded only when it is used. No exception of click may leave
+this module: `start` does not know click.
 """
 
 import importlib
@@ -18,19 +18,19 @@ from coordinator.cli.start import PROGRAM
 from coordinator.errors import ControlError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "status": ("show", "Show the node, its slots and what is wrong."),
+    "status": ("show", "Show the node, its slots and any problems."),
     "scale": ("change", "Change the number of slots."),
-    "drain": ("change", "Finish what runs, take nothing new."),
+    "drain": ("change", "Finish running trainings, take no new work."),
     "undrain": ("change", "Take work again after drain or preempt."),
-    "pause": ("change", "Stop claiming; running trainings go on."),
+    "pause": ("change", "Stop claiming; running trainings continue."),
     "resume": ("change", "Claim again after pause."),
     "preempt": ("change", "Give runs back: graceful signal, grace, kill."),
     "signal": ("change", "Send a signal to main training processes."),
-    "stop": ("change", "End the daemon."),
-    "logs": ("follow", "Show what trainings print."),
-    "events": ("follow", "Show what the daemon does."),
-    "runs": ("show", "List the runs that this node had."),
-    "leases": ("leases", "Look at the sweep's leases, take them back."),
+    "stop": ("change", "Stop the daemon."),
+    "logs": ("follow", "Show the output of trainings."),
+    "events": ("follow", "Show the daemon's events."),
+    "runs": ("show", "List the runs of this node."),
+    "leases": ("leases", "Show the sweep's leases or take them back."),
     "sweep": ("sweep", "Pause, resume, stop or cancel the sweep itself."),
     "nodes": ("show", "List the nodes that share the sweep's Redis."),
     "wait": ("waiting", "Wait until the daemon is in a given state."),
@@ -40,12 +40,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 class _OutputClosedError(Exception):
-    """Nobody reads our output any more."""
+    """The reader of our output is gone."""
 
 
 @contextmanager
 def _closed_output() -> Iterator[None]:
-    """Say it in our own way when nobody reads: click would make it exit code 1."""
+    """Convert BrokenPipeError to our own exception: click would exit with code 1."""
     try:
         yield
     except BrokenPipeError as error:
@@ -53,10 +53,10 @@ def _closed_output() -> Iterator[None]:
 
 
 class _Root(click.Group):
-    """The group of all commands, which imports a command when it is wanted."""
+    """The group of all commands, which imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names in the order of the table."""
+        """All names, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -79,7 +79,7 @@ class _Root(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Parse the line; --help prints here already."""
+        """Parse the command line; --help prints here."""
         with _closed_output():
             return super().make_context(info_name, args, parent, **extra)
 
@@ -92,7 +92,7 @@ class _Root(click.Group):
 @click.group(
     cls=_Root,
     invoke_without_command=True,
-    subcommand_metavar="COMMAND [ARGS]...",  # versions of click differ in theirs
+    subcommand_metavar="COMMAND [ARGS]...",  # it differs between versions of click
     context_settings=CONTEXT,
     epilog=examples("status", "scale +1 --wait", "events -f --json", "wait --for drained"),
 )
@@ -100,7 +100,7 @@ class _Root(click.Group):
 @shared
 @click.pass_context
 def root(context: click.Context) -> None:
-    """Look at and control a coordinatord on this machine.
+    """Inspect and control coordinatord on this machine.
 
     \b
     Exit codes: 0 done, 1 failed, 2 usage, 3 daemon not running, 4 timed out,
@@ -110,10 +110,10 @@ def root(context: click.Context) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Parse and carry out `arguments`; the exit code of a command that has one of its own.
+    """Parse and execute `arguments`; returns the exit code of a command that has its own.
 
-    Raises ControlError for a wrong line, BrokenPipeError when nobody reads the output, and whatever
-    the command raises.
+    Raises ControlError for an invalid command line, BrokenPipeError if the reader is gone, and
+    whatever the command raises.
     """
     try:
         result = root.main(arguments, prog_name=PROGRAM, standalone_mode=False)

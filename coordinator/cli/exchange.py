@@ -1,7 +1,7 @@
-"""One HTTP/1.1 exchange over a unix socket: a request, and an answer as our own server sends it.
+"""One HTTP/1.1 exchange over a Unix socket: a request, and an answer in our server's form.
 
 Owns the bytes: status line, headers, a body of known length or in chunks (RFC 9112). It is strict,
-and every read is bounded in time: what listens at a path may be anything. It must never try again.
+and every read has a time limit, because any process may listen at a path. It must never retry.
 """
 
 import socket
@@ -17,18 +17,18 @@ _MAX_LINE_BYTES = 8_192
 _MAX_HEADERS = 100
 _READ_BYTES = 65_536
 _MAX_DIGITS = 16
-"""Of a length, also in hexadecimal: it fits 64 bits."""
+"""Maximum digits of a length, also in hexadecimal: it fits 64 bits."""
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 
 
 class NotHttpError(ValueError):
-    """The answer is not HTTP as our server sends it. `client` tells the user so."""
+    """The answer is not HTTP in our server's form. `client` reports it to the user."""
 
 
 class Exchange:
     """A connection for one request. Use it in a `with` statement.
 
-    Everything here raises OSError, TimeoutError once `timeout_seconds` have passed, EOFError when
+    All methods raise OSError, TimeoutError once `timeout_seconds` have passed, EOFError when
     the other end closes too early, and NotHttpError for an answer that breaks the rules.
     """
 
@@ -39,7 +39,7 @@ class Exchange:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.status = 0
         self.headers: dict[str, str] = {}
-        """Names in lower case."""
+        """Names are in lower case."""
         try:
             self._socket.settimeout(timeout_seconds)
             self._socket.connect(path)
@@ -64,11 +64,11 @@ class Exchange:
         self.headers = self._read_headers()
 
     def body(self) -> bytes:
-        """All of the body, within the time that the exchange had from its start."""
+        """The whole body, within the time limit of the exchange."""
         return b"".join(self._pieces())
 
     def lines(self) -> Iterator[bytes]:
-        """The lines of the body without their ends; each may take `timeout_seconds`."""
+        """The lines of the body without line ends; each may take `timeout_seconds`."""
         rest = bytearray()
         for piece in self._pieces():
             rest += piece
@@ -83,10 +83,10 @@ class Exchange:
         while len(self._received) < len(_VERSION) and _VERSION.startswith(self._received):
             self._read_more()
         if not self._received.startswith(_VERSION):
-            raise NotHttpError("the answer does not begin with HTTP/1.1")
+            raise NotHttpError("the answer does not start with HTTP/1.1")
         code = self._read_line()[len(_VERSION) :].split(" ", 1)[0]
         if len(code) != len("200") or not _is_number(code):
-            raise NotHttpError(f"{code[:60]!r} is not a status")
+            raise NotHttpError(f"{code[:60]!r} is not a status code")
         return int(code)
 
     def _read_headers(self) -> dict[str, str]:
@@ -96,12 +96,12 @@ class Exchange:
             if not colon or not name or name != name.strip() or len(headers) == _MAX_HEADERS:
                 raise NotHttpError(f"{line[:60]!r} is not a header")
             if name.lower() in headers:
-                raise NotHttpError(f"the header {name[:60]!r} comes twice")
+                raise NotHttpError(f"duplicate header {name[:60]!r}")
             headers[name.lower()] = value.strip()
         return headers
 
     def _pieces(self) -> Iterator[bytes]:
-        """The body as it comes."""
+        """The body in pieces as they arrive."""
         coding = self.headers.get("transfer-encoding")
         length = self.headers.get("content-length")
         if coding == "chunked" and length is None:
@@ -109,20 +109,20 @@ class Exchange:
         elif coding is None and length is not None and _is_number(length):
             yield from self._take(int(length))
         else:
-            raise NotHttpError("the length of the body is not told, or told twice")
+            raise NotHttpError("the length of the body is missing or ambiguous")
 
     def _chunks(self) -> Iterator[bytes]:
         while size := self._chunk_size():
             yield from self._take(size)
             if self._read_line():
-                raise NotHttpError("a chunk is longer than its length")
+                raise NotHttpError("a chunk is longer than declared")
         while self._read_line():
             pass  # trailers
 
     def _chunk_size(self) -> int:
         digits = self._read_line().partition(";")[0].strip()
         if not 0 < len(digits) <= _MAX_DIGITS or not set(digits) <= _HEX_DIGITS:
-            raise NotHttpError(f"{digits[:60]!r} is not the length of a chunk")
+            raise NotHttpError(f"{digits[:60]!r} is not a chunk length")
         return int(digits, 16)
 
     def _take(self, size: int) -> Iterator[bytes]:
@@ -138,7 +138,7 @@ class Exchange:
     def _read_line(self) -> str:
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > _MAX_LINE_BYTES:
-                raise NotHttpError(f"a line of more than {_MAX_LINE_BYTES} bytes")
+                raise NotHttpError(f"a line is longer than {_MAX_LINE_BYTES} bytes")
             self._read_more()
         line = self._received[:end].removesuffix(b"\r").decode("latin-1")
         del self._received[: end + 1]

@@ -1,4 +1,4 @@
-"""The exit codes of coordinatorctl; docs/control.md promises them.
+"""The exit codes of coordinatorctl; docs/control.md documents them.
 
 Owns the numbers. They must never change their meaning.
 """
@@ -17,6 +17,6 @@ class ExitCode(enum.IntEnum):
     DEGRADED = 5
     REFUSED = 6
     INTERRUPTED = 130
-    """128 + SIGINT, as shells have it."""
+    """128 + SIGINT, as in shells."""
     OUTPUT_CLOSED = 141
-    """128 + SIGPIPE: the reader of our output has left, as in `| head`."""
+    """128 + SIGPIPE: the reader of our output has exited, as in `| head`."""

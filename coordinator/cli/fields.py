@@ -1,8 +1,8 @@
 """Reads a JSON object of the daemon field by field.
 
-Owns the check that each is of its kind. It is for `status`, which is asked so often that it must
-not load a library for that; everything else converts to the views of `core/protocol.py`. Fields
-that are not asked for may be anything: a newer daemon has more.
+Owns the type check of each field. It is for `status`, which is called so often that it must not
+load a library for this; all other commands convert to the views of `core/protocol.py`. Unknown
+fields are ignored: a newer daemon has more.
 """
 
 from coordinator.cli.exit_codes import ExitCode
@@ -10,9 +10,9 @@ from coordinator.errors import ControlError
 
 
 class Fields:
-    """One object. Every method raises ControlError for a field that is missing or of another kind.
+    """One object. Every method raises ControlError if the field is missing or has another type.
 
-    `default` stands for a field that is missing, since an older daemon does not send it.
+    `default` is used if the field is missing, because an older daemon does not send it.
     """
 
     __slots__ = ("_data", "_where")
@@ -85,7 +85,7 @@ class Fields:
 
 def _not_understood(where: str) -> ControlError:
     return ControlError(
-        f"the daemon's answer is not understood ({where} is missing or of the wrong kind); use the "
-        "coordinatorctl that was installed with the daemon, or --json",
+        f"cannot read the daemon's answer ({where} is missing or has the wrong type); use the "
+        "coordinatorctl installed with the daemon, or --json",
         ExitCode.FAILED,
     )

@@ -1,4 +1,4 @@
-"""The commands that may go on: logs and events.
+"""The commands that can follow a stream: logs and events.
 
 Owns how lines are printed. JSON lines are passed on as the daemon sent them.
 """
@@ -12,7 +12,7 @@ from coordinator.cli.options import CONTEXT, Settings, examples, pass_settings, 
 from coordinator.cli.terminal import require_reader
 
 _MOST = 100_000
-"""The daemon gives no more of the past in one answer."""
+"""Maximum number of past entries in one answer of the daemon."""
 Form = Callable[[bytes], str]
 
 
@@ -61,11 +61,11 @@ def _query(count: int, follow: bool) -> dict[str, str]:
     "events", context_settings=CONTEXT, epilog=examples("events -n 50", "events -f --json")
 )
 @click.option("-n", "count", type=click.IntRange(0, _MOST), default=20, show_default=True)
-@click.option("-f", "--follow", is_flag=True, help="Go on with those to come.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events.")
 @shared
 @pass_settings
 def events_command(settings: Settings, count: int, follow: bool) -> None:
-    """Show the last events of the daemon, times in UTC."""
+    """Show the last events of the daemon; times are in UTC."""
     lines = settings.client().lines("/v1/events", _query(count, follow))
     _print(lines, _unchanged if settings.as_json else _event_form(), at_once=follow)
 
@@ -75,11 +75,11 @@ def events_command(settings: Settings, count: int, follow: bool) -> None:
 )
 @click.argument("target", required=False)
 @click.option("-n", "count", type=click.IntRange(0, _MOST), default=20, show_default=True)
-@click.option("-f", "--follow", is_flag=True, help="Go on with those to come.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
 @shared
 @pass_settings
 def logs_command(settings: Settings, target: str | None, count: int, follow: bool) -> None:
-    """Show what trainings print. TARGET is a slot number or a run ID; all slots without one."""
+    """Show the output of trainings. TARGET is a slot number or a run ID; default: all slots."""
     query = _query(count, follow) | ({} if target is None else {"target": target})
     lines = settings.client().lines("/v1/logs", query)
     _print(lines, _unchanged if settings.as_json else _log_form(target), at_once=follow)

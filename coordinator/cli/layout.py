@@ -1,7 +1,7 @@
-"""Plain tables: columns that line up, cells that fold, colour where the page shows it.
+"""Plain tables: aligned columns, wrapped cells, color if the page supports it.
 
-Owns how cells become lines. It must keep within the width of the page as far as the columns allow,
-and every text goes through `Page.text`: nothing that a daemon says is more than text.
+Owns the layout of cells. It must fit the width of the page as far as the columns allow, and every
+text goes through `Page.text`, so that a daemon's answer is only text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,11 +19,11 @@ Cell = tuple[str, str]
 """Text and style."""
 _GAP = "  "
 _NARROWEST = 4
-"""No column gets narrower; on a page too narrow for that the terminal breaks the lines."""
+"""Minimum width of a column; on a narrower page the terminal wraps the lines."""
 
 
 def cell(value: object, style: str = "") -> Cell:
-    """A cell; what there is not is a dash."""
+    """A cell; None is shown as a dash."""
     return ("-" if value is None else str(value), style)
 
 
@@ -38,14 +38,14 @@ def pairs(rows: Iterable[tuple[str, str]], page: Page) -> list[str]:
 
 
 def paragraph(text: str, style: str, page: Page, indent: str = "") -> list[str]:
-    """The lines of one text; those after the first are indented as deep as the first's `indent`."""
+    """The lines of one text; lines after the first are indented by the width of `indent`."""
     lines = fold(page.text(text), max(page.columns - len(indent), _NARROWEST))
     starts = [indent, *[" " * len(indent)] * (len(lines) - 1)]
     return [page.styled(start + line, style) for start, line in zip(starts, lines, strict=True)]
 
 
 def fold(text: str, columns: int) -> list[str]:
-    """`text` in lines of at most `columns`, broken at blanks where there are some."""
+    """`text` in lines of at most `columns`, broken at spaces if possible."""
     lines = []
     while size(text) > columns:
         end = _fitting(text, columns)
@@ -105,7 +105,7 @@ def _row(row: Sequence[Cell], widths: Sequence[int], page: Page) -> list[str]:
 
 
 def _fit(wanted: Sequence[int], columns: int) -> list[int]:
-    """Widths for columns that want so much: the widest give way until all fit."""
+    """Widths for columns of these sizes: the widest shrink until all fit."""
     widths = [max(1, min(want, max(columns, _NARROWEST))) for want in wanted]
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - columns
     while excess > 0 and max(widths) > _NARROWEST:

@@ -1,7 +1,7 @@
 """The commands about leases: ls, show, release, steal.
 
-Owns their arguments and JSON form. Whether a lease may be taken back is decided by the daemon and
-Redis, by the fencing token that the operator saw; nothing here may guess one.
+Owns their arguments and JSON form. The daemon and Redis decide whether a lease can be taken back,
+by the fencing token that the operator saw; nothing here may guess a token.
 """
 
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ _fence_option = click.option(
     "--fence",
     type=click.IntRange(min=1),
     required=True,
-    help="The fencing token that `leases ls` shows; refused (exit code 6) if it has changed.",
+    help="Fencing token from `leases ls`; refused (exit code 6) if it has changed.",
 )
 
 
@@ -42,10 +42,10 @@ _fence_option = click.option(
 @shared
 @click.pass_context
 def leases_command(context: click.Context) -> None:
-    """Look at the leases of the sweep, over all its nodes, and take them back.
+    """Show the leases of the sweep on all nodes, or take them back.
 
-    steal is for a holder that lives: it is made to stop first. release is for one that is gone:
-    others may claim its run at once.
+    Use steal if the holder is alive: it is stopped first. Use release if the holder is gone: others
+    can claim the run at once.
     """
     require_command(context)
 
@@ -56,7 +56,7 @@ def leases_command(context: click.Context) -> None:
 @shared
 @pass_settings
 def leases_ls_command(settings: Settings) -> None:
-    """List who holds which run."""
+    """List the leases and their holders."""
     data = settings.client().ask(GetLeases()).data
     if settings.as_json:
         settings.print_data(data)
@@ -75,7 +75,7 @@ def leases_ls_command(settings: Settings) -> None:
 @shared
 @pass_settings
 def leases_show_command(settings: Settings, run_id: str) -> None:
-    """Show one lease, and what its run has been through: attempts, outcomes, dropped claims."""
+    """Show one lease and the history of its run: attempts, outcomes, dropped claims."""
     data = settings.client().ask(GetLease(run_id=run_id)).data
     if settings.as_json:
         settings.print_data(data)
@@ -95,19 +95,19 @@ def leases_show_command(settings: Settings, run_id: str) -> None:
 )
 @click.argument("run_id", metavar="RUN_ID")
 @_fence_option
-@click.option("--to", metavar="NODE", help="Keep the run for this node, before all others.")
+@click.option("--to", metavar="NODE", help="Reserve the run for this node.")
 @shared
 @pass_settings
 def leases_steal_command(settings: Settings, run_id: str, fence: int, to: str | None) -> None:
-    """Take a lease back from a holder that lives.
+    """Take a lease back from a holder that is alive.
 
     The holder is told at its next renewal. It stops its training gracefully, once, and releases the
-    lease when all its processes are gone; only then may others claim, or after one renewal and the
-    grace ([redis] renew_seconds, grace_seconds) if it never answers. Use release when the holder is
-    gone for good.
+    lease when all its processes are gone. Only then can others claim the run, or, if the holder
+    never answers, after one renewal and the grace ([redis] renew_seconds, grace_seconds). Use
+    release if the holder is gone for good.
 
-    --to keeps the run for NODE until then and one TTL longer; which agent is offered the run is
-    still for W&B to say, and another node that is offered it waits.
+    --to reserves the run for NODE until then and for one more TTL. W&B still decides which agent is
+    offered the run; another node that is offered it waits.
     """
     _ask(settings, StealLease(run_id=run_id, fence=fence, to=to))
 
@@ -125,16 +125,17 @@ def leases_steal_command(settings: Settings, run_id: str, fence: int, to: str | 
 @click.option(
     "--force",
     is_flag=True,
-    help="Also while its holder is alive; two trainings of the run may live until it notices.",
+    help="Release even if the holder is alive; two trainings of the run can overlap until it "
+    "notices.",
 )
 @shared
 @pass_settings
 def leases_release_command(settings: Settings, run_id: str, fence: int, force: bool) -> None:
-    """Free the lease of a holder that is gone.
+    """Release the lease of a holder that is gone.
 
-    Others may claim the run at once, instead of after its deadline and the grace. You vouch that
-    its training has ended: nobody is asked to stop first. Refused (exit code 6) while the holder
-    renews; use steal then.
+    Others can claim the run at once, without waiting for the deadline and the grace. Make sure that
+    its training has ended: nothing is stopped first. Refused (exit code 6) while the holder renews
+    the lease; use steal then.
     """
     _ask(settings, ReleaseLease(run_id=run_id, fence=fence, force=force))
 

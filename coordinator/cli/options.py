@@ -1,7 +1,7 @@
-"""What every command has: --json and --socket in either place, examples in its help.
+"""Shared parts of all commands: --json and --socket in either place, examples in the help.
 
-Owns the settings that these options fill in, and how an answer is printed. Every command loads it:
-it must import nothing heavy but click.
+Owns the settings of these options, and how an answer is printed. Every command loads it, so it must
+import nothing heavy except click.
 """
 
 import sys
@@ -23,13 +23,13 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 @dataclass(slots=True)
 class Settings:
-    """The options that all commands share, from wherever they stood."""
+    """The shared options, given before or after the command."""
 
     as_json: bool = False
     socket: str | None = None
 
     def client(self) -> "Client":
-        """A client of the daemon that is meant. Raises ControlError for an unusable path."""
+        """A client of the selected daemon. Raises ControlError for an unusable path."""
         from coordinator.cli.client import client_at  # noqa: PLC0415 - not for --help
 
         return client_at(self.socket)
@@ -41,7 +41,7 @@ class Settings:
         sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
 
     def print_done(self, message: str) -> None:
-        """Print that the request was carried out, in the daemon's words or as JSON."""
+        """Print the daemon's message about the completed request, as text or JSON."""
         if self.as_json:
             self.print_data({"answer": "done", "message": message})
         else:
@@ -58,7 +58,7 @@ def shared(function: F) -> F:
         is_flag=True,
         expose_value=False,
         callback=_set_json,
-        help="Print JSON, also for errors.",
+        help="Print JSON, including errors.",
     )
     socket = click.option(
         "--socket",
@@ -72,12 +72,12 @@ def shared(function: F) -> F:
 
 
 def examples(*lines: str) -> str:
-    """An epilog that shows `lines` as they are."""
+    """An epilog that shows `lines` unchanged."""
     return "\b\nExamples:\n" + "\n".join(f"  coordinatorctl {line}" for line in lines)
 
 
 def require_command(context: click.Context) -> None:
-    """Raise the usage error of a group without a command; versions of click differ in theirs."""
+    """Raise the usage error of a group without a command; it differs between versions of click."""
     if context.invoked_subcommand is None:
         raise click.UsageError("Which command?", context)
 
@@ -110,8 +110,8 @@ def to_seconds(
 
 
 def wait_options(function: F) -> F:
-    """Add --wait and its bound."""
-    wait = click.option("--wait", is_flag=True, help="Return only when it is done.")
+    """Add --wait and --timeout."""
+    wait = click.option("--wait", is_flag=True, help="Wait until it is done.")
     return wait(timeout_option("With --wait: ")(function))
 
 
@@ -131,6 +131,6 @@ def timeout_option(prefix: str = "") -> Callable[[F], F]:
 down_option = click.option(
     "--down",
     type=click.Choice(["drain", "preempt", "kill"]),
-    help="How slots that go give up their runs: finish them, a graceful signal and its grace, or "
-    "SIGKILL.",
+    help="What happens to the runs of removed slots: they finish, are preempted (graceful signal, "
+    "grace, SIGKILL), or are killed.",
 )

@@ -1,7 +1,7 @@
 """The commands that show something once: status, runs, nodes.
 
-Owns their arguments and JSON form, which is the daemon's own view, unchanged. What a person reads
-is laid out by `status` and `tables`. Each command loads only what it needs itself.
+Owns their arguments and JSON form, which is the daemon's view, unchanged. `status` and `tables`
+produce the readable output. Each command loads only what it needs.
 """
 
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from coordinator.cli.options import (
 @pass_settings
 @click.pass_context
 def status_command(context: click.Context, settings: Settings) -> None:
-    """Show the node, its slots and what is wrong; exit code 5 when something is."""
+    """Show the node, its slots and any problems; exit code 5 if there are any."""
     from coordinator.cli.status import status  # noqa: PLC0415 - the others do without
 
     context.exit(status(settings.client(), as_json=settings.as_json))
@@ -39,14 +39,14 @@ def status_command(context: click.Context, settings: Settings) -> None:
     type=click.IntRange(min=0),
     default=50,
     show_default=True,
-    help="At most so many, the newest; 0 for all.",
+    help="Show only the newest N; 0 for all.",
 )
 @shared
 @pass_settings
 def runs_command(settings: Settings, limit: int, run_id: str | None) -> None:
-    """List the runs that this node had, newest first; one line for each stay in a slot.
+    """List the runs of this node, newest first; one line for each stay in a slot.
 
-    With RUN_ID: the stays of that run, on all nodes that share the Redis.
+    With RUN_ID: the stays of that run on all nodes that share the Redis.
     """
     from coordinator.core.protocol import GetRuns, RunView  # noqa: PLC0415 - not for status
 
@@ -66,8 +66,8 @@ def runs_command(settings: Settings, limit: int, run_id: str | None) -> None:
 def nodes_command(settings: Settings) -> None:
     """List the nodes that share this sweep's Redis: alive or silent, slots, leases held.
 
-    What a node says of itself is as old as its last renewal ([redis] renew_seconds). One that was
-    stopped stays on the list, silent, for a day.
+    The data of a node are as old as its last renewal ([redis] renew_seconds). A stopped node stays
+    on the list, silent, for a day.
     """
     from coordinator.core.cluster import NodeView  # noqa: PLC0415 - not for status
     from coordinator.core.protocol import GetNodes  # noqa: PLC0415

@@ -1,8 +1,8 @@
-"""The entry point: runs what the command line asks for and turns every end into an exit code.
+"""The entry point: runs the command line and turns every result into an exit code.
 
-Owns the last line of defence: whatever happens, the user sees one line and never a traceback.
-`entry` parses command lines. The few that are typed most are answered here without it, word for
-word as it would, since loading click takes longer than they do. It must parse nothing itself.
+Whatever happens, the user sees one line and never a traceback. `entry` parses command lines. The
+most frequent ones are handled here with the same output, because loading click takes longer than
+they do. It must not parse anything itself.
 """
 
 import os
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> "NoReturn":
     """Run coordinatorctl with `argv` (default: the process's own) and exit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     code = _run(arguments)
-    # A reader that left while we wrote the last lines must not show up as a traceback at exit.
+    # A reader that exits while we write the last lines must not cause a traceback at exit.
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.exit(code)
@@ -84,9 +84,9 @@ def _explain(error: Exception) -> tuple[str, int]:
         case CoordinatorError():
             return str(error), error.exit_code
         case OSError():
-            return f"the output cannot be written: {error.strerror or error}", ExitCode.FAILED
+            return f"cannot write the output: {error.strerror or error}", ExitCode.FAILED
         case _:
-            defect = f"a defect of coordinatorctl {__version__}"
+            defect = f"a bug in coordinatorctl {__version__}"
             what = f"{type(error).__name__}: {error}"
             return f"{defect} ({what}); please report it", ExitCode.FAILED
 
@@ -103,6 +103,6 @@ def _report(message: str, code: int, *, as_json: bool) -> None:
 
 
 def _forget_output() -> None:
-    """Let what is still buffered for a reader that has left go nowhere."""
+    """Discard output that is still buffered for a reader that has exited."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,8 +1,8 @@
-"""`coordinatorctl status`: the node, its slots and what is wrong.
+"""`coordinatorctl status`: the node, its slots and any problems.
 
-Owns what it asks, what it prints and its exit code. It is the command that people and scripts
-repeat, so it must load neither click nor msgspec: `start` runs it without the one, and `fields`
-reads the answer without the other.
+Owns its request, output and exit code. Users and scripts repeat this command, so it must load
+neither click nor msgspec: `start` runs it without click, and `fields` reads the answer without
+msgspec.
 """
 
 import json
@@ -38,12 +38,12 @@ SLOT_STYLES = {
     "dirty": layout.RED,
 }
 
-AGENT_STARTS = {"fork": "forked", "exec": "each started anew"}
-"""How agents come into being."""
+AGENT_STARTS = {"fork": "forked", "exec": "not forked"}
+"""How agents are started."""
 
 
 def status(client: Client, *, as_json: bool) -> ExitCode:
-    """Print the status; DEGRADED when the daemon names a reason. Raises ControlError."""
+    """Print the status; DEGRADED if the daemon gives a reason. Raises ControlError."""
     data = client.post(REQUEST).data
     fields = Fields(data)
     degraded = fields.texts("degraded")
@@ -60,7 +60,7 @@ def status(client: Client, *, as_json: bool) -> ExitCode:
 
 
 def status_lines(status: Fields, now: datetime, page: Page) -> list[str]:
-    """The node, what is wrong, the slots, the outside world."""
+    """The node, its problems, its slots, Redis and W&B."""
     slots = status.each("slots")
     lines = _head(status, page)
     if degraded := status.texts("degraded"):
@@ -74,7 +74,7 @@ def status_lines(status: Fields, now: datetime, page: Page) -> list[str]:
     desired = status.number("desired_slots")
     daemon = f"{status.text('version')}, pid {status.number('pid')}"
     rows = [
-        ("slots", f"{busy} busy, {len(slots)} in all, {desired} wanted"),
+        ("slots", f"{busy} busy, {len(slots)} in total, {desired} wanted"),
         ("agents", _agents(status)),
         ("redis", _redis(status.inner("redis"))),
         ("upstream", _upstream(status.inner("upstream"))),
@@ -84,7 +84,7 @@ def status_lines(status: Fields, now: datetime, page: Page) -> list[str]:
 
 
 def _head(status: Fields, page: Page) -> list[str]:
-    """Node, state and sweep: in one line where it fits."""
+    """Node, state and sweep: in one line if they fit."""
     state = status.text("state")
     parts = [
         (page.text(status.text("node")), layout.BOLD),

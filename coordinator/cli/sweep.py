@@ -1,6 +1,6 @@
 """The commands about the sweep itself: pause, resume, stop, cancel, for all its nodes.
 
-Owns their arguments. The daemon runs `wandb sweep` and answers when that has ended.
+Owns their arguments. The daemon runs `wandb sweep` and answers when it has ended.
 """
 
 from typing import Literal
@@ -19,9 +19,9 @@ from coordinator.cli.options import (
 from coordinator.core.protocol import ChangeSweep
 
 CHANGE_SECONDS = 90.0
-"""More than the daemon gives `wandb sweep`, so that its own words arrive."""
+"""Longer than the daemon's limit for `wandb sweep`, so that its message arrives."""
 GRACEFUL_SECONDS = 24 * 3600.0
-"""A graceful cancel waits for the trainings; the daemon bounds it by their grace."""
+"""A graceful cancel waits for the trainings; the daemon limits it by their grace."""
 
 
 @click.group(
@@ -35,8 +35,8 @@ GRACEFUL_SECONDS = 24 * 3600.0
 def sweep_command(context: click.Context) -> None:
     """Change the state of the sweep on W&B, for all its nodes and agents.
 
-    The daemon runs `wandb sweep --VERB` with its own account. A sweep that was stopped or cancelled
-    so is never resumed by a coordinatord, whatever [sweep] resume_sweep says, until `sweep resume`.
+    The daemon runs `wandb sweep --VERB` with its own account. After stop or cancel, no coordinatord
+    resumes the sweep by itself, whatever [sweep] resume_sweep says, until `sweep resume`.
     """
     require_command(context)
 
@@ -47,7 +47,7 @@ def _change(
     graceful: bool | None = None,
     grace_seconds: float | None = None,
 ) -> None:
-    """Send it, wait for its end, print the daemon's word. Raises ControlError."""
+    """Send it, wait for its end, print the daemon's message. Raises ControlError."""
     request = ChangeSweep(verb=verb, graceful=graceful, grace_seconds=grace_seconds)
     bound = GRACEFUL_SECONDS if verb == "cancel" else CHANGE_SECONDS
     message = settings.client().ask(request, bound).message
@@ -58,9 +58,9 @@ def _change(
 @shared
 @pass_settings
 def sweep_pause_command(settings: Settings) -> None:
-    """Let W&B hand out nothing for a while; what runs goes on.
+    """Stop W&B from handing out runs; running trainings continue.
 
-    `coordinatorctl pause` does the same for this node alone.
+    `coordinatorctl pause` does the same for this node only.
     """
     _change(settings, "pause")
 
@@ -69,7 +69,7 @@ def sweep_pause_command(settings: Settings) -> None:
 @shared
 @pass_settings
 def sweep_resume_command(settings: Settings) -> None:
-    """Let a sweep go on that was paused, stopped or cancelled, or is over."""
+    """Resume a sweep that was paused, stopped or cancelled, or has finished."""
     _change(settings, "resume")
 
 
@@ -77,7 +77,7 @@ def sweep_resume_command(settings: Settings) -> None:
 @shared
 @pass_settings
 def sweep_stop_command(settings: Settings) -> None:
-    """End the sweep; what runs is trained to its end."""
+    """End the sweep; running trainings finish."""
     _change(settings, "stop")
 
 
@@ -89,23 +89,23 @@ def sweep_stop_command(settings: Settings) -> None:
 @click.option(
     "--graceful/--at-once",
     default=None,
-    help="Signal the trainings of this node first and give them their grace, or let W&B's agents "
-    "kill them.  [default: [preemption] graceful_cancel]",
+    help="Signal the trainings of this node and wait for their grace first, or let W&B's agents "
+    "kill them at once.  [default: [preemption] graceful_cancel]",
 )
 @click.option(
     "--grace",
     "grace_seconds",
     callback=to_seconds,
     metavar="DURATION",
-    help="With --graceful: between the signal and SIGKILL.  [default: [preemption] grace_seconds]",
+    help="With --graceful: time between signal and SIGKILL.  [default: [preemption] grace_seconds]",
 )
 @shared
 @pass_settings
 def sweep_cancel_command(
     settings: Settings, graceful: bool | None, grace_seconds: float | None
 ) -> None:
-    """End the sweep and all that runs of it, on every node.
+    """End the sweep and its running trainings, on every node.
 
-    Other nodes end their trainings as their own [preemption] graceful_cancel says.
+    Other nodes end their trainings according to their own [preemption] graceful_cancel.
     """
     _change(settings, "cancel", graceful, grace_seconds)

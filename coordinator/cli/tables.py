@@ -1,6 +1,6 @@
-"""Prints runs, leases and nodes for a person.
+"""Prints runs, leases and nodes as tables.
 
-Owns what stands in which column. Scripts use --json; nothing here is an interface.
+Owns the columns. Scripts use --json; this output is not an interface.
 """
 
 import json
@@ -29,7 +29,7 @@ OUTCOME_STYLES = {
     Outcome.FENCED: layout.RED,
 }
 _UNKNOWN_AGE_SECONDS = 1e8
-"""Three years: the age of a lease that was written anew after a wipe is larger, and unknown."""
+"""Three years: the age of a lease that was rewritten after a wipe is larger, and unknown."""
 
 
 def print_runs(runs: Sequence[RunView], now: datetime) -> None:
@@ -80,13 +80,13 @@ def print_lease(lease: LeaseDetailView, now: datetime) -> None:
         ("state", _words(lease.state, "its training is ending" if lease.closing else "")),
         ("holder", _words(lease.owner, slot)),
         ("fence", str(lease.fence)),
-        ("got it", f"{_age(lease.age_seconds)} ago, by {lease.why}, as a {lease.kind.value}"),
+        ("acquired", f"{_age(lease.age_seconds)} ago, by {lease.why}, as a {lease.kind.value}"),
         ("last renewal", f"{_age(lease.silent_seconds)} ago"),
         ("deadline", _left(lease.expires_in_seconds)),
         ("claimable", _left(lease.claimable_in_seconds)),
     ]
     if lease.handoff_to and lease.handoff_seconds > 0:
-        rows.append(("kept for", f"{lease.handoff_to}, {show_duration(lease.handoff_seconds)}"))
+        rows.append(("reserved for", f"{lease.handoff_to}, {show_duration(lease.handoff_seconds)}"))
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in lease.outcomes.items())
     rows += [
         ("attempts", _words(str(lease.attempts), f"({outcomes})" if outcomes else "")),

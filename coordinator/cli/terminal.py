@@ -1,7 +1,7 @@
-"""Where the output goes: how wide it is, whether it shows colour, what its encoding can carry.
+"""The output: its width, its color support, and the characters of its encoding.
 
-Owns the standard streams. Whatever is written there, no character may end in a traceback, and what
-is written as JSON must stay JSON. It must import nothing heavy: every command starts with it.
+Owns the standard streams. No character may cause a traceback, and JSON must stay valid JSON.
+It must import nothing heavy, because every command loads it.
 """
 
 import codecs
@@ -18,7 +18,7 @@ _JSON_ERRORS = "coordinator.json"
 
 
 class Page:
-    """What one output can show. `encoding` is None where it can carry every character."""
+    """The abilities of one output. `encoding` is None if it has every character."""
 
     __slots__ = ("colour", "columns", "encoding")
 
@@ -28,14 +28,14 @@ class Page:
         self.encoding = encoding
 
     def text(self, value: str) -> str:
-        """`value` as it will be seen: no control characters, and escapes for what has no code."""
+        """`value` as shown: no control characters, escapes for characters not in the encoding."""
         shown = plain(value)
         if self.encoding is None or shown.isascii():
             return shown
         return shown.encode(self.encoding, "backslashreplace").decode(self.encoding)
 
     def styled(self, text: str, style: str) -> str:
-        """`text` in `style`, the numbers of an SGR sequence (ECMA-48, 8.3.117); "": as it is."""
+        """`text` in `style`, the numbers of an SGR sequence (ECMA-48, 8.3.117); "": unchanged."""
         return f"\x1b[{style}m{text}\x1b[0m" if self.colour and style else text
 
 
@@ -52,23 +52,23 @@ def standard_page() -> Page:
 def columns(environ: Mapping[str, str]) -> int:
     """The width of standard output: $COLUMNS, else the terminal's, else 80.
 
-    The rule is that of shutil.get_terminal_size, which click asks: help and tables agree.
+    The rule is that of shutil.get_terminal_size, which click uses, so help and tables agree.
     """
     with suppress(ValueError):
         if (given := int(environ.get("COLUMNS", ""))) > 0:
             return given
-    with suppress(OSError, ValueError, AttributeError):  # no terminal, or nothing at all
+    with suppress(OSError, ValueError, AttributeError):  # no terminal, or closed
         return os.get_terminal_size(sys.stdout.fileno()).columns or DEFAULT_COLUMNS
     return DEFAULT_COLUMNS
 
 
 def shows_colour(environ: Mapping[str, str]) -> bool:
-    """Only on a terminal that has some, and unless $NO_COLOR is set (https://no-color.org)."""
+    """Only on a terminal with colors, and unless $NO_COLOR is set (https://no-color.org)."""
     return sys.stdout.isatty() and not environ.get("NO_COLOR") and environ.get("TERM", "") != "dumb"
 
 
 def prepare(*, as_json: bool) -> None:
-    """Make standard output and error fit for any character, and present if they were closed."""
+    """Prepare standard output and error for any character, and replace closed ones."""
     if sys.stdout is None:
         sys.stdout = _nowhere()
     if sys.stderr is None:
@@ -78,20 +78,20 @@ def prepare(*, as_json: bool) -> None:
             stream.reconfigure(errors="backslashreplace")
     if as_json and isinstance(sys.stdout, TextIOWrapper):
         codecs.register_error(_JSON_ERRORS, _json_escapes)
-        # RFC 8259, 8.1: JSON is UTF-8, and ASCII is a part of that. No locale may change it.
+        # RFC 8259, 8.1: JSON is UTF-8, which includes ASCII. No locale may change it.
         encoding = "utf-8" if _is_utf8(sys.stdout.encoding) else "ascii"
         sys.stdout.reconfigure(encoding=encoding, errors=_JSON_ERRORS)
 
 
 def require_reader() -> None:
-    """Raise BrokenPipeError when nobody can read standard output any more; a write would find out.
+    """Raise BrokenPipeError if the reader of standard output is gone, as a write would.
 
-    For output that may have nothing to write for hours.
+    For streams that may have nothing to write for hours.
     """
     import select  # noqa: PLC0415 - not for --help
 
     poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)  # POLLERR is always told
+    poll.register(sys.stdout.fileno(), 0)  # POLLERR is always reported
     if any(event & select.POLLERR for _, event in poll.poll(0)):
         raise BrokenPipeError
 
@@ -105,7 +105,7 @@ def _is_utf8(encoding: str) -> bool:
 
 
 def _json_escapes(error: UnicodeError) -> tuple[str, int]:
-    r"""Codec error handler: outside ASCII a JSON text has only characters of strings: `\uXXXX`."""
+    r"""Codec error handler: non-ASCII characters in JSON are always inside strings: `\uXXXX`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")

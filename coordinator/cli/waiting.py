@@ -1,4 +1,4 @@
-"""Waits for the daemon to reach a state, within a bound.
+"""Waits for the daemon to reach a state, with a time limit.
 
 Owns the goals and the polling. It reads only; it must always end.
 """
@@ -34,7 +34,7 @@ from coordinator.errors import ConnectionLostError, ControlError
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _POLL_SECONDS = 10.0
-"""How long one look at the daemon may take."""
+"""How long one status request may take."""
 _NO_TRAINING = frozenset({SlotState.IDLE, SlotState.CLAIMING})
 
 
@@ -43,18 +43,18 @@ View = TypeVar("View")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A state to wait for. `reached` looks at a running daemon."""
+    """A state to wait for. `reached` checks a running daemon."""
 
     name: str
     reached: Callable[[StatusView], bool]
     may_be_down: bool = False
     """Keep waiting while no daemon runs."""
     wants_down: bool = False
-    """Reached when no daemon runs."""
+    """Reached if no daemon runs."""
 
 
 def _is_idle(status: StatusView) -> bool:
-    """No slot has a run; a slot that asks for work in vain has none."""
+    """No slot has a run; a slot that waits for work has none."""
     return all(slot.state in _NO_TRAINING and slot.run_id is None for slot in status.slots)
 
 
@@ -88,14 +88,14 @@ def _goal(text: str) -> Goal | None:
 
 
 class DaemonProcess:
-    """The daemon's process, so that its end can be told from the end of its socket."""
+    """The daemon's process, to distinguish its end from the end of its socket."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._fd: int | None = None
 
     def __enter__(self) -> Self:
-        # No pidfd (an old kernel, another PID namespace): then the socket alone has to do.
+        # No pidfd (an old kernel, another PID namespace): then only the socket is checked.
         with contextlib.suppress(OSError, ControlError):
             pid = self._client.peer_pid()
             self._fd = os.pidfd_open(pid) if pid > 0 else None
@@ -112,7 +112,7 @@ class DaemonProcess:
 
     @property
     def has_ended(self) -> bool:
-        """True when the process is gone, or was never seen."""
+        """True if the process is gone or was never seen."""
         if self._fd is None:
             return True
         poll = select.poll()
@@ -123,15 +123,15 @@ class DaemonProcess:
 def wait_for(
     client: Client, goal: Goal, timeout_seconds: float, process: DaemonProcess | None = None
 ) -> None:
-    """Return once `goal` is reached. Raises ControlError: time is up, or no daemon runs."""
+    """Return when `goal` is reached. Raises ControlError on time-out or if no daemon runs."""
     deadline = time.monotonic() + timeout_seconds
     pause = _FIRST_PAUSE_SECONDS
     while not _is_reached(client, goal, process, deadline):
         left = deadline - time.monotonic()
         if left <= 0:
             raise ControlError(
-                f"not {goal.name} within {show_duration(timeout_seconds)}; look at "
-                "coordinatorctl status, or allow more with --timeout",
+                f"not {goal.name} within {show_duration(timeout_seconds)}; check "
+                "coordinatorctl status, or raise --timeout",
                 ExitCode.TIMED_OUT,
             )
         time.sleep(min(pause, left))
@@ -139,7 +139,7 @@ def wait_for(
 
 
 def _is_reached(client: Client, goal: Goal, process: DaemonProcess | None, deadline: float) -> bool:
-    """Look once. A look that fails for a passing reason counts as not yet."""
+    """Check once. A temporary failure counts as not reached."""
     left = deadline - time.monotonic()
     try:
         status = read_status(client, min(_POLL_SECONDS, max(left, 0.5)))
@@ -162,13 +162,13 @@ def read_status(client: Client, timeout_seconds: float = _POLL_SECONDS) -> Statu
 
 
 def convert(data: Any, kind: type[View]) -> View:
-    """`data` of an answer as `kind`. Raises ControlError when this version cannot read it."""
+    """`data` of an answer as `kind`. Raises ControlError if this version cannot read it."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise ControlError(
-            f"the daemon's answer is not understood ({error}); use the coordinatorctl that was "
-            "installed with the daemon, or --json",
+            f"cannot read the daemon's answer ({error}); use the coordinatorctl installed with the "
+            "daemon, or --json",
             ExitCode.FAILED,
         ) from error
 
@@ -190,9 +190,9 @@ def convert(data: Any, kind: type[View]) -> View:
 @shared
 @pass_settings
 def wait_command(settings: Settings, goal_name: str, timeout_seconds: float) -> None:
-    """Wait until the daemon is in STATE; exit code 4 when it takes too long.
+    """Wait until the daemon is in STATE; exit code 4 if it takes too long.
 
-    For `running` the daemon need not have been started yet.
+    `running` also waits for a daemon that is not started yet.
     """
     goal = _goal(goal_name)
     if goal is None:

@@ -1,4 +1,4 @@
-"""Configuration: what can be set, where it comes from, what is wrong with it."""
+"""Configuration: its keys, its sources, and the errors in it."""
 
 from coordinator.config.load import FLAGS, load
 from coordinator.config.model import Config

@@ -1,15 +1,16 @@
 """Reads the configuration from flags, COORDINATOR_* variables and a TOML file, in that order.
 
-Owns precedence and the messages about bad values. A key that nobody knows is an error, wherever it
-stands: a mistyped one must not pass in silence. It must never print a secret.
+Owns precedence and the messages about bad values. An unknown key is an error in every source, so
+that a typo is noticed. It must never print a secret.
 """
 
 import difflib
+import enum
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -22,11 +23,11 @@ from coordinator.errors import ConfigError
 
 PREFIX = "COORDINATOR_"
 ALIASES = {"COORDINATOR_SOCKET": "control.socket"}
-"""A short name that coordinatorctl reads too; it beats the long one there, so here as well."""
+"""A short name that coordinatorctl also reads; it overrides the long one there and here."""
 NO_KEYS = frozenset({"COORDINATOR_CONFIG"})
-"""Variables that are no keys: the configuration file itself."""
+"""Variables that are not keys: the path of the configuration file."""
 TRAINING_PREFIX = "COORDINATOR_RUN_"
-"""What trainings get to see; a daemon that is started by a training must not stumble over it."""
+"""Variables of trainings; a daemon started by a training must ignore them."""
 
 
 def load(
@@ -79,7 +80,7 @@ FLAGS = {
     "until_done": "--until-done",
     "rank_gate": "--rank-gate",
 }
-"""Keys with a flag of their own; `--set SECTION.KEY=VALUE` sets any other."""
+"""Keys with their own flag; `--set SECTION.KEY=VALUE` sets any other."""
 
 
 def _flag(key: str) -> str:
@@ -103,7 +104,7 @@ def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
             flat[name] = value
     keys = known_keys()
     for key in flat:
-        if key not in keys:  # here, where the file can be named
+        if key not in keys:  # checked here, where the file is known
             raise ConfigError(str(file), f"unknown key {_shown(key)}{_hint(key, keys)}")
     return {key: (value, f"{file}: {_shown(key)}") for key, value in flat.items()}
 
@@ -148,20 +149,34 @@ def _convert(key: str, value: Any, where: str) -> Any:
     try:
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        wanted = {"pool.slots": "a number of slots or auto"}.get(key, str(error))
         # A table may hold secrets of trainings, so it is not shown.
-        shown = "the table" if kind == dict[str, str] else repr(value)
-        raise ConfigError(where, f"{shown} will not do: {wanted}") from error
+        shown = "(not shown)" if kind == dict[str, str] else repr(value)
+        expected = {"pool.slots": "expected a number or 'auto'"}.get(key, _expected(kind, error))
+        raise ConfigError(where, f"invalid value {shown}; {expected}") from error
+
+
+def _expected(kind: Any, error: msgspec.ValidationError) -> str:
+    """The values that would be valid, in msgspec's words unless they can be listed."""
+    inner = get_args(kind)[0] if get_origin(kind) is list else kind
+    if get_origin(inner) is Literal:
+        return f"expected {', '.join(map(str, get_args(inner)))}"
+    if isinstance(inner, type) and issubclass(inner, enum.Enum):
+        return f"expected {', '.join(str(item.value) for item in inner)}"
+    text = str(error)
+    return text[:1].lower() + text[1:]
 
 
 def _check(config: Config, sources: Mapping[str, str]) -> None:
-    """Rules that a type cannot say."""
+    """Rules that types cannot express."""
 
     def where(key: str) -> str:
         return sources.get(key, _shown(key))
 
     if isinstance(config.pool.slots, int) and config.pool.slots < 0:
-        raise ConfigError(where("pool.slots"), "must be 0 or more, or auto")
+        raise ConfigError(
+            where("pool.slots"),
+            f"invalid value {config.pool.slots}; expected 0 or more, or 'auto'",
+        )
     if config.sweep.path:
         try:
             SweepPath.parse(config.sweep.path)
@@ -177,7 +192,7 @@ def _check(config: Config, sources: Mapping[str, str]) -> None:
 
 def _check_signal(name: str, mapped: str, where: str) -> None:
     if name not in GRACEFUL_SIGNALS:
-        raise ConfigError(where, f"{name!r} is no notice; use {', '.join(GRACEFUL_SIGNALS)}")
+        raise ConfigError(where, f"unsupported signal {name!r}; use {', '.join(GRACEFUL_SIGNALS)}")
     try:
         signal_number(mapped)
     except ValueError as error:
@@ -186,6 +201,6 @@ def _check_signal(name: str, mapped: str, where: str) -> None:
 
 def _check_endpoint(cloud: str, url: str, where: str) -> None:
     if cloud not in set(Cloud):
-        raise ConfigError(where, f"{cloud!r} is no cloud; use {', '.join(Cloud)}")
+        raise ConfigError(where, f"unsupported cloud {cloud!r}; use {', '.join(Cloud)}")
     if not url.startswith(("http://", "https://")):
-        raise ConfigError(where, f"{url!r} is no http:// or https:// address")
+        raise ConfigError(where, f"{url!r} is not an http:// or https:// address")

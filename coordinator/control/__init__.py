@@ -1,7 +1,7 @@
 """The control socket: how coordinatorctl and scripts talk to the daemon.
 
-Owns the HTTP server on a unix socket and who may use it. It decides nothing: each command goes to
-the handler that the daemon gives it.
+Owns the HTTP server on a Unix socket and its access control. It decides nothing: each command goes
+to the handler that the daemon passes in.
 """
 
 from coordinator.control.server import Handler, serve

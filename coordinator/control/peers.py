@@ -1,7 +1,7 @@
-"""Who is at the other end of the control socket, and whether that user may give orders.
+"""Who is at the other end of the control socket, and whether that user may send commands.
 
-Owns the check. The kernel says who it is (SO_PEERCRED, SO_PEERGROUPS: the state at the peer's
-connect); nothing that the peer itself says counts.
+Owns the check. It uses only what the kernel reports (SO_PEERCRED, SO_PEERGROUPS: the state at the
+peer's connect), not what the peer says.
 """
 
 import os
@@ -15,11 +15,11 @@ _UCRED = struct.Struct("=iII")
 _SO_PEERGROUPS = 59
 """asm-generic/socket.h, Linux 4.13; Python 3.11 has no name for it."""
 _MAX_OPTION_BYTES = 1024
-"""The most that socket.getsockopt takes: 256 groups."""
+"""The maximum of socket.getsockopt: 256 groups."""
 
 
 class HasOptions(Protocol):
-    """A socket, or asyncio's stand-in for one."""
+    """A socket, or asyncio's substitute for one."""
 
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
         """As socket.socket.getsockopt."""
@@ -35,12 +35,12 @@ class Peer:
 
 
 def peer_of(sock: HasOptions) -> Peer:
-    """Ask the kernel who connected. Raises OSError on a socket that has no peer."""
+    """Ask the kernel who connected. Raises OSError if the socket has no peer."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, uid, gid = _UCRED.unpack(raw)
     try:
         more = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MAX_OPTION_BYTES)
-    except OSError:  # an old kernel, or more than 256 groups: its own group still counts
+    except OSError:  # an old kernel, or more than 256 groups: its own group is still known
         more = b""
     groups = {int(value) for (value,) in struct.iter_unpack("=I", more)}
     return Peer(pid, uid, frozenset(groups | {gid}))

@@ -1,7 +1,7 @@
 """The HTTP server of the control socket.
 
-Owns the way of a request: who asks, which protocol, what is asked, the handler, one answer. A
-request must never end without an answer, and no client may delay the end of the daemon.
+Owns the path of a request: peer, protocol, decoding, handler, one answer. Every request must get an
+answer, and no client may delay the end of the daemon.
 """
 
 import os
@@ -46,12 +46,12 @@ PROTOCOL_HEADER = "X-Coordinator-Protocol"
 VERSION_HEADER = "X-Coordinator-Version"
 MAX_BODY_BYTES = 65_536
 MAX_PAST = 100_000
-"""Most events or lines of the past that one request gets."""
+"""Maximum number of past events or lines in one answer."""
 _LOOKS = GetStatus | GetRuns | GetLeases | GetLease | GetNodes
-"""Requests that change nothing, which are no events."""
+"""Requests that change nothing; they are not logged as events."""
 _BODY_SECONDS = 10.0
 _HANDLERS_SECONDS = 3.0
-"""How long commands in progress may take to answer once the server ends."""
+"""How long commands in progress may take to answer when the server ends."""
 _CLEANUP_SECONDS = 10.0
 _HEADERS = {PROTOCOL_HEADER: str(PROTOCOL_VERSION), VERSION_HEADER: __version__}
 
@@ -67,7 +67,7 @@ async def serve(
 ) -> None:
     """Serve the control socket until cancelled; `started` when clients can connect.
 
-    Raises ControlSocketError when the socket cannot be made. The socket's file is gone afterwards.
+    Raises ControlSocketError if the socket cannot be created. Its file is removed afterwards.
     """
     gid, listener = await anyio.to_thread.run_sync(_prepare, socket_path, group)
     server = _Server(handler, telemetry, logs, gid)
@@ -101,7 +101,7 @@ def _prepare(path: Path, group: str | None) -> tuple[int | None, Listener]:
 
 
 class _Server:
-    """The routes and what they share."""
+    """The routes and their shared state."""
 
     def __init__(self, handler: Handler, telemetry: Telemetry, logs: Logs, gid: int | None) -> None:
         self._handler = handler
@@ -112,7 +112,7 @@ class _Server:
         self.followers = Followers(telemetry, _HEADERS)
 
     def application(self) -> web.Application:
-        """The three routes behind the checks that all of them share."""
+        """The three routes, behind their shared checks."""
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
         application.router.add_post("/v1/command", self._command)
         application.router.add_get("/v1/events", self._events)
@@ -143,8 +143,8 @@ class _Server:
         uid = None if peer is None else peer.uid
         log.warning("control_peer_refused", uid=uid, pid=None if peer is None else peer.pid)
         message = (
-            f"user {uid} may not control this daemon; run as user {os.geteuid()} or root, "
-            "or join the group that [control] group names"
+            f"user {uid} is not allowed to control this daemon; run as user {os.geteuid()} or "
+            "root, or join the group set in [control] group"
         )
         return _reply(Refused(message), HTTPStatus.FORBIDDEN)
 
@@ -153,9 +153,9 @@ class _Server:
             with anyio.fail_after(_BODY_SECONDS):
                 command = self._decoder.decode(await request.read())
         except TimeoutError:
-            return _reply(Invalid("the request did not arrive whole in time"))
+            return _reply(Invalid("timed out while reading the request"))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return _reply(Invalid(f"not a request that this daemon knows: {error}"))
+            return _reply(Invalid(f"invalid request: {error}"))
         if not isinstance(command, _LOOKS):
             _log_command(command, _peer(request))
         try:
@@ -168,7 +168,7 @@ class _Server:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         past, follow = _count(request), _flag(request)
         if self.followers.is_full:
-            return _reply(Refused("too many clients follow already; end one of them"))
+            return _reply(Refused("too many clients are following; stop one of them"))
         return await self.followers.send(request, self._event_lines(past, follow))
 
     async def _event_lines(self, past: int, follow: bool) -> AsyncIterator[Event]:
@@ -183,13 +183,13 @@ class _Server:
     async def _log_lines(self, request: web.Request) -> web.StreamResponse:
         target = request.query.get("target") or None
         if self.followers.is_full:
-            return _reply(Refused("too many clients follow already; end one of them"))
+            return _reply(Refused("too many clients are following; stop one of them"))
         lines: AsyncIterator[LogLine] = self._logs(target, _count(request), _flag(request))
         return await self.followers.send(request, lines)
 
 
 def _peer(request: web.Request) -> Peer | None:
-    """Who sent `request`; None when the connection is gone already."""
+    """Who sent `request`; None if the connection is already closed."""
     sock = None if request.transport is None else request.transport.get_extra_info("socket")
     try:
         return None if sock is None else peer_of(sock)

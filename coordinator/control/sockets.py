@@ -1,7 +1,7 @@
-"""The listening unix socket: its path, its mode, its group, and a dead daemon's leftovers.
+"""The listening Unix socket: its path, mode and group, and the leftovers of a dead daemon.
 
-Owns the socket file. It must never remove anything but a socket that nobody listens on, and the
-file must at no time be open to more users than configured.
+Owns the socket file. It must only remove a socket on which nothing listens, and the file must never
+be accessible to more users than configured.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _BACKLOG = 128
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listening socket; `inode` tells our file from one that replaced it."""
+    """A listening socket; `inode` distinguishes our file from one that replaced it."""
 
     sock: socket.socket
     path: Path
@@ -37,26 +37,26 @@ class Listener:
 
 
 def group_id(path: Path, group: str | None) -> int | None:
-    """The ID of `group`, a name or a number. Raises ControlSocketError when there is none."""
+    """The ID of `group`, a name or a number. Raises ControlSocketError if it does not exist."""
     if not group:
         return None
     try:
         return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
     except KeyError as error:
         raise ControlSocketError(
-            str(path), f"there is no group {group!r}; create it or change [control] group"
+            str(path), f"group {group!r} does not exist; create it or change [control] group"
         ) from error
 
 
 def listen(path: Path, gid: int | None) -> Listener:
     """Bind and listen at `path`: mode 0600, or 0660 and group `gid`.
 
-    Raises ControlSocketError when the path is too long, in use, or cannot be made.
+    Raises ControlSocketError if the path is too long, in use, or cannot be created.
     """
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise ControlSocketError(
             str(path),
-            f"the path has more than {MAX_PATH_BYTES} bytes, the most that the system allows; "
+            f"the path is longer than {MAX_PATH_BYTES} bytes, the system's limit; "
             "choose a shorter --state-dir or set [control] socket",
         )
     stale = _remove_stale(path)
@@ -64,7 +64,7 @@ def listen(path: Path, gid: int | None) -> Listener:
     try:
         sock.setblocking(False)
         sock.bind(os.fspath(path))
-        # Nobody can connect before listen(), so the mode is right from the first moment on.
+        # Nothing can connect before listen(), so the mode is correct from the start.
         path.chmod(0o600)
         if gid is not None:
             os.chown(path, -1, gid)
@@ -73,25 +73,25 @@ def listen(path: Path, gid: int | None) -> Listener:
         return Listener(sock, path, path.lstat().st_ino, stale)
     except OSError as error:
         sock.close()
-        raise ControlSocketError(str(path), f"cannot be made: {error.strerror}") from error
+        raise ControlSocketError(str(path), f"cannot be created: {error.strerror}") from error
 
 
 def _remove_stale(path: Path) -> bool:
-    """Remove the socket of a daemon that is gone; True when there was one."""
+    """Remove the socket of a dead daemon; True if there was one."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise ControlSocketError(str(path), f"cannot be made: {error.strerror}") from error
+        raise ControlSocketError(str(path), f"cannot be created: {error.strerror}") from error
     if not stat.S_ISSOCK(mode):
         raise ControlSocketError(
-            str(path), "something that is no socket stands there; move it away"
+            str(path), "a file that is not a socket exists there; move or delete it"
         )
     if _is_alive(path):
         raise ControlSocketError(
             str(path),
-            "another daemon listens there; stop it (coordinatorctl stop) or use another "
+            "another daemon is listening there; stop it (coordinatorctl stop) or use another "
             "--state-dir",
         )
     path.unlink(missing_ok=True)
@@ -105,7 +105,7 @@ def _is_alive(path: Path) -> bool:
             probe.connect(os.fspath(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except BlockingIOError:  # its queue of connections is full, so somebody owns it
+        except BlockingIOError:  # its queue of connections is full, so a process owns it
             return True
         except OSError as error:
             raise ControlSocketError(str(path), f"cannot be used: {error.strerror}") from error

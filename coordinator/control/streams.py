@@ -1,7 +1,7 @@
-"""Answers that go on: events and training output, one JSON object a line.
+"""Streaming answers: events and training output, one JSON object per line.
 
-Owns the followers. A follower that reads slowly or vanishes costs only itself, and none of them may
-hold up the end of the daemon.
+Owns the followers. A follower that reads slowly or disconnects only affects itself, and none may
+delay the end of the daemon.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -20,14 +20,14 @@ from coordinator.telemetry import Telemetry
 log = structlog.get_logger()
 
 KEEPALIVE_SECONDS = 10.0
-"""A blank line this often: the client sees a dead daemon, and we see a client that is gone."""
+"""Interval of blank lines, so that a client notices a dead daemon and we notice a dead client."""
 MAX_FOLLOWERS = 64
 _CLOSE_SECONDS = 2.0
 
 
 Logs = Callable[[str | None, int, bool], AsyncIterator[LogLine]]
 """`logs(target, n, follow)`: the last `n` lines of `target` (slot number, run ID; None: all),
-then with `follow` those to come. Raises UserError when there is no such target."""
+then with `follow` new ones. Raises UserError if there is no such target."""
 
 
 class Followers:
@@ -40,18 +40,18 @@ class Followers:
         self._ended = False
 
     def end(self) -> None:
-        """End every stream now and let no new one begin."""
+        """End every stream now and accept no new ones."""
         self._ended = True
         for scope in tuple(self._scopes):
             scope.cancel()
 
     @property
     def is_full(self) -> bool:
-        """True when no further follower is taken."""
+        """True if no more followers are accepted."""
         return self._ended or len(self._scopes) >= MAX_FOLLOWERS
 
     async def send(self, request: web.Request, lines: AsyncIterator[Any]) -> web.StreamResponse:
-        """Answer `request` with `lines` until they end, the client leaves or `end()` is called."""
+        """Answer `request` with `lines` until they end, the client is gone or `end()` is called."""
         response = web.StreamResponse(
             headers={**self._headers, "Content-Type": "application/x-ndjson"}
         )
@@ -71,7 +71,7 @@ class Followers:
 
 
 class _Stream:
-    """One answer that goes on. `turn` keeps a blank line from landing inside another line."""
+    """One streaming answer. `turn` prevents a blank line inside another line."""
 
     def __init__(self, response: web.StreamResponse, telemetry: Telemetry) -> None:
         self._response = response
@@ -79,7 +79,7 @@ class _Stream:
         self._turn = anyio.Lock()
 
     async def pump(self, lines: AsyncIterator[Any]) -> None:
-        """Write `lines` and, while there are none, blank lines; return when the client left."""
+        """Write `lines`, and blank lines while there are none; return when the client is gone."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._keep_alive, group.cancel_scope)
             await self._copy(lines)
@@ -105,7 +105,7 @@ class _Stream:
                 scope.cancel()
 
     async def _write(self, value: Any) -> bool:
-        """Send one line; False when the client has left."""
+        """Send one line; False if the client has disconnected."""
         data = b"\n" if value is None else msgspec.json.encode(value) + b"\n"
         try:
             async with self._turn:
@@ -116,13 +116,13 @@ class _Stream:
 
 
 async def _close(lines: AsyncIterator[Any]) -> None:
-    """End a generator that was left early, so that its own clean-up runs now and here."""
+    """Close a generator that was left early, so that its clean-up runs now."""
     if isinstance(lines, AsyncGenerator):
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await lines.aclose()
 
 
 def failed(error: Exception, telemetry: Telemetry) -> Answer:
-    """What the client is told about an exception of ours: one line, no traceback, no secret."""
+    """The answer to the client after an internal error: one line, no traceback, no secret."""
     text = " ".join(telemetry.redact(str(error)).split()) or "no message"
-    return Failed(f"{type(error).__name__}: {text}; the daemon's log has the traceback")
+    return Failed(f"{type(error).__name__}: {text}; see the daemon's log for the traceback")

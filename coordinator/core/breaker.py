@@ -1,8 +1,8 @@
-"""Circuit breakers of slots, nodes and the sweep: one table-driven machine, three scopes.
+"""Circuit breakers of slots, nodes and the sweep: one table-driven state machine, three scopes.
 
 Owns what counts as a failure, when a breaker opens and how it closes again. It must never read a
-clock. `wandb agent` itself stops after a few failures in a row, but not with `--count 1`: one bad
-box then burns run after run (issue 5088 of wandb), so that guard is ours to keep.
+clock. `wandb agent` itself stops after a few failures in a row, but not with `--count 1`: a bad
+machine then burns run after run (issue 5088 of wandb), so we need our own guard.
 
     CLOSED -- as many failures in a row as the rules allow --> OPEN
     OPEN -- the cool-down is over --> HALF_OPEN: one probe claim is let through
@@ -10,9 +10,9 @@ box then burns run after run (issue 5088 of wandb), so that guard is ours to kee
     HALF_OPEN -- the probe fails --> OPEN, with twice the cool-down
     any -- an operator --> CLOSED
 
-Sweeps whose hyperparameters are often bad must not stop. So a failure counts only when the training
-never reached `wandb.init`, or ended within seconds of its start; a later one shows that the node
-can train.
+Sweeps whose hyperparameters are often bad must not stop. So a failure counts only if the training
+never reached `wandb.init` or ended within seconds of its start; a later failure proves that the
+node can train.
 """
 
 import enum
@@ -42,26 +42,26 @@ class Scope(enum.StrEnum):
 
 
 class Verdict(enum.StrEnum):
-    """What one ending says of the place where the run was trained."""
+    """What one ending says about the place where the run was trained."""
 
     SOUND = "sound"
     FAILURE = "failure"
     NEUTRAL = "neutral"
-    """Somebody ended it: that tells nothing."""
+    """It was ended by someone: that says nothing."""
 
 
 class Sign(enum.StrEnum):
-    """What happens to a breaker."""
+    """The events of a breaker."""
 
     SOUND = "sound"
     FAILURE = "failure"
     NEUTRAL = "neutral"
     PROBE = "probe"
-    """A claim asks to be the one that is let through."""
+    """A claim asks to be the probe."""
     TIME = "time"
     """Time has passed."""
     RESET = "reset"
-    """An operator says that all is well."""
+    """An operator resets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class Rules:
     """When a breaker opens, and for how long."""
 
     failures: int
-    """In a row."""
+    """Failures in a row."""
     cooldown_seconds: float
     max_cooldown_seconds: float
     probe_seconds: float
-    """A probe of which nothing is heard for so long is given up: its node may have died."""
+    """A probe without news for this long is given up: its node may have died."""
     per_label: int = 0
-    """Failures with one label that count at most; 0: all. So one bad node stops no sweep."""
+    """Maximum failures counted per label; 0: all. So one bad node does not stop the sweep."""
 
 
 class Breaker(msgspec.Struct, frozen=True):
@@ -85,22 +85,22 @@ class Breaker(msgspec.Struct, frozen=True):
     streak: tuple[str, ...] = ()
     """Labels of the failures in a row: run IDs, or node names for a sweep."""
     trips: int = 0
-    """Times that it has opened since it was last closed."""
+    """How often it has opened since it was last closed."""
     retry_at: float = 0.0
     prober: str = ""
-    """Whose claim is the probe; "": nobody's."""
+    """Owner of the probe; "": none."""
     probe_until: float = 0.0
     reason: str = ""
-    """Why it opened last."""
+    """Why it last opened."""
 
     def awaits(self, who: str) -> bool:
-        """Whether a sign that `who` is sound would change anything."""
+        """True if a sound ending of `who` would change anything."""
         if self.state is BreakerState.CLOSED:
             return bool(self.streak)
         return self.state is BreakerState.HALF_OPEN and self.prober == who != ""
 
     def admits(self, who: str, now: float) -> bool:
-        """Whether `who` may claim, or go on with the claim that is the probe."""
+        """True if `who` may claim, or continue the claim that is the probe."""
         if self.state is BreakerState.HALF_OPEN:
             return self.prober in {"", who} or now >= self.probe_until
         return self.state is BreakerState.CLOSED
@@ -108,7 +108,7 @@ class Breaker(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One sign: of whom, under which label of the streak, and in which words."""
+    """One event: its source, its label in the streak, and its reason."""
 
     sign: Sign
     who: str = ""
@@ -124,7 +124,7 @@ def _stay(breaker: Breaker, _step: Step, _now: float, _rules: Rules) -> Breaker:
 
 
 def _count(breaker: Breaker, step: Step, now: float, rules: Rules) -> Breaker:
-    # More than the rules can ever need is not kept.
+    # Keep no more than the rules can need.
     streak = (*breaker.streak, step.label)[-4 * rules.failures :]
     grown = msgspec.structs.replace(breaker, streak=streak)
     return _open(grown, step, now, rules) if _weight(streak, rules) >= rules.failures else grown
@@ -165,7 +165,7 @@ def _let_through(breaker: Breaker, step: Step, now: float, rules: Rules) -> Brea
 
 
 def _of_the_probe(move: Move) -> Move:
-    """Only the probe decides; what else ends now was started before."""
+    """Only the probe decides; other endings belong to trainings started before."""
 
     def moved(breaker: Breaker, step: Step, now: float, rules: Rules) -> Breaker:
         return move(breaker, step, now, rules) if step.who == breaker.prober else breaker
@@ -200,7 +200,7 @@ TABLE: Mapping[tuple[BreakerState, Sign], Move] = {
 
 
 def step(breaker: Breaker, what: Step, now: float, rules: Rules) -> Breaker:
-    """The breaker after one sign."""
+    """The breaker after one event."""
     return TABLE[breaker.state, what.sign](breaker, what, now, rules)
 
 
@@ -217,32 +217,32 @@ class BreakerView(msgspec.Struct, frozen=True):
     slot: int | None
     """Its number, for a slot's."""
     state: str
-    """open, or half_open: one probe claim is let through."""
+    """open, or half_open: one probe claim is allowed."""
     failures: int
     """In a row, as counted when it opened."""
     reason: str
-    """The last of them."""
+    """Reason of the last failure."""
     retry_in_seconds: int
-    """Until a probe claim is let through; 0: one may be under way."""
+    """Time until a probe claim is allowed; 0: one may be in progress."""
 
 
 # --- what an ending says --------------------------------------------------------------------------
 BY_ITSELF = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OOM, Outcome.LOST_CLAIM,
                        Outcome.PREEMPTED})  # fmt: skip
-"""Endings that may be the place's or the run's fault; the last is one that marked itself."""
+"""Endings that can be the fault of the place or the run; the last one marked itself."""
 NOT_INITIALISED = frozenset({None, "PENDING"})
-"""What a server shows for a run that never called `wandb.init`."""
+"""States that the server shows for a run that never called `wandb.init`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How one training ended, as far as breakers care."""
+    """How one training ended, as far as breakers need to know."""
 
     outcome: Outcome
     lived_seconds: float | None
-    """None when its start was not seen."""
+    """None if its start was not seen."""
     asked: bool
-    """The server answered when it was asked for the run."""
+    """The server answered the request for the run."""
     server_state: str | None
     ordered: bool
     """We, a person or another holder ended it."""
@@ -254,7 +254,7 @@ class Life:
 
 
 def verdict(life: Life, early_seconds: float) -> tuple[Verdict, str]:
-    """What an ending says of its slot and node, and in which words."""
+    """What an ending says about its slot and node, with the reason."""
     if life.outcome in {Outcome.FINISHED, Outcome.PREEMPT_LOST}:
         return Verdict.SOUND, "finished"
     if life.ordered or life.outcome not in BY_ITSELF:
@@ -269,9 +269,9 @@ def verdict(life: Life, early_seconds: float) -> tuple[Verdict, str]:
 
 
 def strikes_run(life: Life, kind: CommandKind, found: Verdict) -> Verdict:
-    """What an ending says of a *run* that was resumed: FAILURE, SOUND (it is over), NEUTRAL.
+    """What an ending says about a resumed *run*: FAILURE, SOUND (it is over), NEUTRAL.
 
-    A run that yields (marks itself preempted and leaves) after a while of training is no failure.
+    A run that marks itself preempted and exits after some training is not a failure.
     """
     if life.outcome in {Outcome.FINISHED, Outcome.PREEMPT_LOST}:
         return Verdict.SOUND
@@ -283,5 +283,5 @@ def strikes_run(life: Life, kind: CommandKind, found: Verdict) -> Verdict:
 
 
 def is_to_blame(run_id: str, node: Breaker) -> bool:
-    """Whether a failure is the run's own: not on a node where others fail in the same way."""
+    """True if a failure is the run's own fault: not on a node where others fail in the same way."""
     return node.state is BreakerState.CLOSED and set(node.streak) <= {run_id}

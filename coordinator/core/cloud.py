@@ -1,6 +1,6 @@
-"""What clouds say about the end of their machines: documents to notices, notices to answers.
+"""Notices of clouds about the end of machines: documents to notices, notices to reactions.
 
-Owns the vendors' documents and what each word of theirs means for trainings. Sources, all read in
+Owns the vendors' documents and what their terms mean for trainings. Sources, all read in
 November 2026:
 
 * EC2 User Guide, "Spot Instance interruption notices" and "EC2 instance rebalance recommendations";
@@ -30,11 +30,11 @@ class Weight(enum.Enum):
     """What a notice announces."""
 
     END = "end"
-    """The machine or its memory will be gone at the deadline."""
+    """The machine or its memory is gone at the deadline."""
     RISK = "risk"
     """It may be gone some time soon."""
     PAUSE = "pause"
-    """It stands still for seconds; processes live on."""
+    """It is frozen for seconds; processes survive."""
 
 
 class Response(enum.StrEnum):
@@ -51,25 +51,25 @@ class CloudNotice:
 
     cloud: Cloud
     word: str
-    """The vendor's own: "terminate", "rebalance", "Preempt"."""
+    """The vendor's term: "terminate", "rebalance", "Preempt"."""
     weight: Weight
     identity: str
-    """The same for the same announcement, however often it is read."""
+    """Identifies an announcement, however often it is read."""
     deadline: datetime | None = None
     left_seconds: float | None = None
-    """To the deadline, by the clock of whoever set it; None: no deadline is known."""
+    """Time to the deadline, by the vendor's clock; None: unknown."""
 
 
 RESERVE_SECONDS = 5.0
-"""Kept before a deadline for SIGKILL, the end of process trees and the release of leases."""
+"""Reserved before a deadline for SIGKILL, the end of process trees and releasing leases."""
 LEAST_GRACE_SECONDS = 2.0
-"""A signal that is followed by SIGKILL at once would help nobody, however late the notice."""
+"""Minimum grace: a signal followed at once by SIGKILL would be useless."""
 GCE_PREEMPTION_SECONDS = 30.0
 """Compute Engine: from the notice to the end of a Spot VM."""
 
 
 def respond(notice: CloudNotice, on_risk: Response) -> Response:
-    """What to do about `notice`; `on_risk` is the user's word for what may not happen at all."""
+    """The reaction to `notice`; `on_risk` is the user's choice for uncertain notices."""
     match notice.weight:
         case Weight.END:
             return Response.PREEMPT
@@ -80,7 +80,7 @@ def respond(notice: CloudNotice, on_risk: Response) -> Response:
 
 
 def grace(notice: CloudNotice, configured_seconds: float) -> float:
-    """How long trainings get: as configured, but less where the deadline is nearer."""
+    """The grace of trainings: as configured, or less if the deadline is closer."""
     if notice.left_seconds is None:
         return configured_seconds
     return min(configured_seconds, max(LEAST_GRACE_SECONDS, notice.left_seconds - RESERVE_SECONDS))
@@ -98,7 +98,7 @@ class _Rebalance(msgspec.Struct, rename="camel"):
 
 
 def ec2_instance_action(document: bytes, now: datetime) -> CloudNotice:
-    """`spot/instance-action`; raises ValueError for what is no such document."""
+    """`spot/instance-action`; raises ValueError for any other document."""
     said = msgspec.json.decode(document, type=_InstanceAction)
     at = said.time if said.time.tzinfo else said.time.replace(tzinfo=UTC)
     return CloudNotice(Cloud.EC2, said.action, Weight.END, f"{said.action} {at.isoformat()}",
@@ -106,7 +106,7 @@ def ec2_instance_action(document: bytes, now: datetime) -> CloudNotice:
 
 
 def ec2_rebalance(document: bytes) -> CloudNotice:
-    """`events/recommendations/rebalance`; raises ValueError for what is no such document."""
+    """`events/recommendations/rebalance`; raises ValueError for any other document."""
     said = msgspec.json.decode(document, type=_Rebalance)
     return CloudNotice(Cloud.EC2, "rebalance", Weight.RISK, f"rebalance {said.notice_time}")
 
@@ -114,7 +114,7 @@ def ec2_rebalance(document: bytes) -> CloudNotice:
 # --- GCE --------------------------------------------------------------------------------------
 _MAINTENANCE = {
     "MIGRATE_ON_HOST_MAINTENANCE": Weight.PAUSE,
-    # Machines with GPUs cannot be moved; they are told an hour before, without the time.
+    # Machines with GPUs cannot be moved; they get a notice an hour before, without the time.
     "TERMINATE_ON_HOST_MAINTENANCE": Weight.RISK,
 }
 
@@ -159,9 +159,9 @@ _AZURE = {
 
 
 def azure_events(document: bytes, machine: str, now: datetime) -> Sequence[CloudNotice]:
-    """Those scheduled events that concern `machine`: a set of machines is told everything.
+    """The scheduled events of `machine`: each machine gets the events of its whole set.
 
-    Raises ValueError for what is no such document.
+    Raises ValueError for any other document.
     """
     said = msgspec.json.decode(document, type=_Events)
     return [_azure_notice(event, now) for event in said.events if machine in event.resources]
@@ -178,5 +178,5 @@ def _azure_notice(event: _Event, now: datetime) -> CloudNotice:
 
 
 def azure_start_request(identity: str) -> bytes:
-    """The document that lets an event begin before its time."""
+    """The document that lets an event start before its time."""
     return msgspec.json.encode({"StartRequests": [{"EventId": identity}]})

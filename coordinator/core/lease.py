@@ -1,4 +1,4 @@
-"""Leases, decided: what a claim, a lease and a conflict are, and what follows from them.
+"""Decisions about leases: claims, leases and conflicts, and what follows from them.
 
 Owns the timing relations, the settlement of a conflict at a claim and the holder's state machine.
 It must never read a clock, a journal or Redis: the shells in `coordinator.leases` do.
@@ -11,8 +11,8 @@ The holder's state machine, one for each lease held (time since the last acknowl
     any of them -- freed by an operator --------> FREED       (stop gracefully, release)
     strict, silence >= TTL - stop budget -------> SURRENDERED (stop in time, release)
 
-Only LOST and RELEASED take a lease out of the renewal. Nothing but the knowledge of another owner
-ever leads to LOST. Losing sight of Redis does not: it must never end a healthy training.
+Only LOST and RELEASED end the renewal of a lease. Only the knowledge of another owner leads to
+LOST. Losing Redis does not: it must never end a healthy training.
 """
 
 import enum
@@ -26,45 +26,48 @@ from coordinator.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Timing of the leases, in seconds; relations are checked when it is built.
+    """Timing of the leases, in seconds; relations are checked on creation.
 
     Raises ConfigError that names the key. The relations follow client-go's leader election, which
     refuses timings that cannot work in its constructor.
     """
 
     ttl_seconds: float = 60.0
-    """How long a lease stands without a renewal."""
+    """How long a lease lasts without a renewal."""
     renew_seconds: float = 10.0
-    """Between two renewals, +-10 %."""
+    """Time between two renewals, +-10 %."""
     grace_seconds: float = 30.0
-    """How long after an unclean end others still wait, so that the holder can stop."""
+    """How long others wait after the TTL, so that the holder can stop."""
     handoff_seconds: float = 30.0
     """How long a claim waits for a holder that is alive and renewing."""
     race_window_seconds: float = 30.0
-    """A lease younger than this makes a second claim a race; an older one, a hand-off."""
+    """If the lease is younger than this, a second claim is a race; otherwise a hand-off."""
     on_lease_loss: Literal["continue", "strict"] = "continue"
     timeout_seconds: float = 2.0
-    """Deadline of one exchange with Redis."""
+    """Time limit of one request to Redis."""
     stop_budget_seconds: float = 10.0
-    """How long the stop of a training process may take."""
+    """How long stopping a training may take."""
 
     def __post_init__(self) -> None:
         for key in ("ttl_seconds", "renew_seconds", "timeout_seconds"):
-            if getattr(self, key) <= 0:
-                raise _bad(key, "must be more than 0 seconds")
+            if (value := getattr(self, key)) <= 0:
+                raise _too_small(key, value, "must be more than 0 s")
         for key in ("grace_seconds", "handoff_seconds", "race_window_seconds"):
-            if getattr(self, key) < 0:
-                raise _bad(key, "must not be negative")
+            if (value := getattr(self, key)) < 0:
+                raise _too_small(key, value, "must be at least 0 s")
         least = 3 * self.renew_seconds + 2 * self.timeout_seconds
         if self.ttl_seconds < least:
-            raise _bad(
+            raise _too_small(
                 "ttl_seconds",
-                f"must be at least three renewals and two time-outs, {least:g} seconds",
+                self.ttl_seconds,
+                f"at least {least:g} s with renew_seconds = {self.renew_seconds:g} and "
+                f"timeout_seconds = {self.timeout_seconds:g}",
             )
         if self.grace_seconds < self.stop_budget_seconds:
-            raise _bad(
+            raise _too_small(
                 "grace_seconds",
-                f"must be at least the time a stop may take, {self.stop_budget_seconds:g} seconds",
+                self.grace_seconds,
+                f"must be at least stop_budget_seconds, {self.stop_budget_seconds:g} s",
             )
         self._check_strict()
 
@@ -73,15 +76,18 @@ class LeaseSettings:
             return
         least = self.stop_budget_seconds + self.renew_seconds + 2 * self.timeout_seconds
         if self.ttl_seconds < least:
-            raise _bad(
-                "on_lease_loss",
-                'is "strict", so ttl_seconds must be at least the stop budget, one renewal and '
-                f"two time-outs, {least:g} seconds",
+            raise _too_small(
+                "ttl_seconds",
+                self.ttl_seconds,
+                f'at least {least:g} s with on_lease_loss = "strict", '
+                f"stop_budget_seconds = {self.stop_budget_seconds:g}, "
+                f"renew_seconds = {self.renew_seconds:g} and "
+                f"timeout_seconds = {self.timeout_seconds:g}",
             )
 
     @property
     def stop_after_seconds(self) -> float:
-        """Strict mode: silence that makes a stop due, early by the exchange that tells of it."""
+        """Strict mode: silence after which a stop is due, minus the time of one request."""
         return self.ttl_seconds - self.stop_budget_seconds - self.timeout_seconds
 
     @property
@@ -95,14 +101,14 @@ class LeaseSettings:
         return self.ttl_seconds + self.grace_seconds
 
 
-def _bad(key: str, problem: str) -> ConfigError:
-    return ConfigError(f"[redis] {key}", problem)
+def _too_small(key: str, value: float, least: str) -> ConfigError:
+    return ConfigError(f"[redis] {key} = {value:g} is too small", least)
 
 
 # --- what is claimed and what is held -------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the W&B server handed out to one agent; `args` must be JSON-able."""
+    """What the W&B server handed out to one agent; `args` must be JSON values."""
 
     run_id: str
     kind: CommandKind
@@ -123,16 +129,16 @@ class Lease:
 
 
 class DropReason(enum.StrEnum):
-    """Why a claim is given up."""
+    """Why a claim is dropped."""
 
     RACE = "race"
-    """The holder has only just begun: the server handed the run out twice."""
+    """The holder has just started: the server handed the run out twice."""
     HANDOFF_TIMEOUT = "handoff_timeout"
     """The wait ended with the holder alive and renewing."""
     FINISHED = "finished"
     """The run finished here since the server queued it."""
     QUARANTINED = "quarantined"
-    """The run failed each time that it was resumed."""
+    """The run failed each time it was resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +164,9 @@ class Conflict:
     """Since the last renewal."""
     claimable_in_seconds: float
     freed: bool = False
-    """An operator has freed it, so its holder is stopping."""
+    """An operator has freed it, and its holder is stopping."""
     closing: bool = False
-    """The holder has said that its training is ending."""
+    """The holder has announced that its training is ending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +178,16 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Give the claim up."""
+    """Drop the claim."""
 
     reason: DropReason
 
 
 def settle(conflict: Conflict, waited_seconds: float, settings: LeaseSettings) -> Wait | Drop:
-    """Whether a claim that met `conflict` waits on, or is dropped; asked at each wake-up.
+    """Whether a claim that met `conflict` keeps waiting or is dropped; called at each wake-up.
 
-    `waited_seconds` counts from the first refusal. A silent holder is waited for until its lease
-    can be claimed, however long that is: the end of such a wait is certain.
+    `waited_seconds` counts from the first refusal. For a silent holder it waits until the lease
+    can be claimed, however long that takes: such a wait certainly ends.
     """
     alive = _is_alive(conflict, settings)
     if conflict.freed or not alive:
@@ -200,24 +206,24 @@ def _is_alive(conflict: Conflict, settings: LeaseSettings) -> bool:
 
 # --- the holder's state machine -------------------------------------------------------------------
 class HolderState(enum.StrEnum):
-    """What a holder knows of one of its leases."""
+    """A holder's knowledge about one of its leases."""
 
     HELD = "held"
     UNCERTAIN = "uncertain"
-    """The last renewal failed; by its own clock the lease still stands."""
+    """The last renewal failed; by its own clock the lease is still valid."""
     EXPIRED_LOCAL = "expired_local"
-    """No renewal was acknowledged for the TTL: others may claim it soon, if they see Redis."""
+    """No renewal was acknowledged for the TTL: others can claim it soon, if they reach Redis."""
     SURRENDERED = "surrendered"
     """Strict mode: the stop was asked for before others can claim."""
     FREED = "freed"
     """An operator took it back: the stop was asked for."""
     LOST = "lost"
-    """Another owner with a higher fence is known: the tree is to be killed at once."""
+    """Another owner with a higher fence is known: kill the process tree at once."""
     RELEASED = "released"
 
 
 class HolderEvent(enum.StrEnum):
-    """What can happen to a lease that is held."""
+    """The events of a held lease."""
 
     RENEWED = "renewed"
     MISSED = "missed"
@@ -263,9 +269,9 @@ def step(state: HolderState, event: HolderEvent) -> HolderState:
 
 
 def silence(now_seconds: float, sent_seconds: float, settings: LeaseSettings) -> HolderEvent:
-    """What a failed renewal means: `sent_seconds` is when the last good one was *sent*.
+    """What a failed renewal means; `sent_seconds` is when the last successful one was *sent*.
 
-    Both are CLOCK_BOOTTIME readings, which also count the time that the machine was suspended.
+    Both are CLOCK_BOOTTIME readings, which include the time that the machine was suspended.
     """
     quiet = now_seconds - sent_seconds
     if settings.on_lease_loss == "strict" and quiet >= settings.stop_after_seconds:
@@ -278,7 +284,7 @@ def silence(now_seconds: float, sent_seconds: float, settings: LeaseSettings) ->
 # --- health ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How well this node sees Redis; `since_seconds` is the age of the last acknowledgement."""
+    """How well this node reaches Redis; `since_seconds` is the age of the last acknowledgement."""
 
     state: Literal["ok", "uncertain", "lost"]
     detail: str
@@ -286,7 +292,7 @@ class Health:
 
 
 def judge_health(silent_seconds: float, trouble: str, settings: LeaseSettings) -> Health:
-    """`trouble` is the last failure's text, empty when the last exchange succeeded."""
+    """`trouble` is the last failure's text, empty if the last request succeeded."""
     if silent_seconds >= settings.ttl_seconds:
         text = trouble or "no renewal was acknowledged for longer than the TTL"
         return Health("lost", text, silent_seconds)

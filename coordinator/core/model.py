@@ -1,6 +1,6 @@
-"""The words that every layer shares: slots, runs, outcomes, sweeps.
+"""The types that all layers share: slots, runs, outcomes, sweeps.
 
-Owns the vocabulary only. It must never decide anything and never import another module of ours.
+Owns only these types. It must never decide anything and never import another module of ours.
 """
 
 import enum
@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 
 class SlotState(enum.StrEnum):
-    """Where a slot stands. What is *wanted* of it is kept elsewhere (`reconcile.Desired`)."""
+    """The state of a slot. Its *desired* state is kept elsewhere (`reconcile.Desired`)."""
 
     IDLE = "idle"
     """No run and no claim."""
     CLAIMING = "claiming"
-    """Asking for work: an agent, the server or a lease is awaited."""
+    """Asking for work: it waits for an agent, the server or a lease."""
     STARTING = "starting"
-    """The lease is ours and the command was given to an agent; its shim has not reported yet."""
+    """This node has the lease and an agent has the command; its shim has not reported yet."""
     RUNNING = "running"
-    """The training process lives."""
+    """The training process is running."""
     STOPPING = "stopping"
-    """A graceful signal was sent and the grace runs."""
+    """A graceful signal was sent and the grace is running."""
     CLOSING = "closing"
-    """The main process has exited; processes that it started still live."""
+    """The main process has exited; processes that it started are still alive."""
     DIRTY = "dirty"
-    """A process of the run does not die of SIGKILL (state D); the slot waits for its end."""
+    """A process of the run does not end after SIGKILL (state D); the slot waits for its end."""
 
 
 class Outcome(enum.StrEnum):
-    """Why a run's stay in a slot ended. docs/outcomes.md gives each cause and what follows."""
+    """Why a run's stay in a slot ended. docs/outcomes.md describes causes and consequences."""
 
     FINISHED = "finished"
     FAILED = "failed"
@@ -62,10 +62,10 @@ class DownMode(enum.StrEnum):
 
 
 class AgentStart(enum.StrEnum):
-    """How agents are started: forked from a process that has imported wandb, or executed anew."""
+    """How agents are started: forked from a process that has imported wandb, or executed."""
 
     AUTO = "auto"
-    """Forked where that can be."""
+    """Forked if possible."""
     FORK = "fork"
     EXEC = "exec"
 
@@ -78,7 +78,7 @@ class CommandKind(enum.StrEnum):
 
 
 class SweepState(enum.StrEnum):
-    """The server's view of a sweep; UNKNOWN stands for a word this version has not met."""
+    """The server's view of a sweep; UNKNOWN is a state that this version does not know."""
 
     RUNNING = "RUNNING"
     PENDING = "PENDING"
@@ -100,7 +100,7 @@ class SweepState(enum.StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """True when the server hands out nothing any more until somebody resumes the sweep."""
+        """True if the server hands out nothing until the sweep is resumed."""
         return self in _OVER
 
 
@@ -113,7 +113,7 @@ _ADDRESS = re.compile(r"https?://[^/]+/(?P<path>[^?#]*?)/?(?:[?#].*)?")
 
 @dataclass(frozen=True, slots=True)
 class SweepPath:
-    """`entity/project/sweep`, the only form that names a sweep without asking a server."""
+    """`entity/project/sweep`, the only form that identifies a sweep without a request."""
 
     entity: str
     project: str
@@ -123,7 +123,7 @@ class SweepPath:
     def parse(cls, text: str) -> "SweepPath":
         """Read `entity/project/sweep` or the address of the sweep's page, `?nw=…` and all.
 
-        Raises ValueError when `text` is neither.
+        Raises ValueError if `text` is neither.
         """
         address = _ADDRESS.fullmatch(text.strip())
         match = _SWEEP.fullmatch(address["path"] if address else text.strip())

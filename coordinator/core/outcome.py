@@ -1,7 +1,7 @@
-"""Why a run's stay in a slot ended: one table from what we know to one word.
+"""Why a run's stay in a slot ended: one table from facts to an outcome.
 
-The agent's exit code says nothing (it is 0 after a failure, a SIGKILL or a preemption), so the word
-comes from the wait status of the training, what we did to it, and what the server shows.
+The agent's exit code is useless (it is 0 after a failure, a SIGKILL or a preemption), so the
+outcome comes from the wait status of the training, what we did to it, and what the server shows.
 """
 
 from collections.abc import Callable
@@ -10,28 +10,28 @@ from dataclasses import dataclass
 from coordinator.core.model import Outcome
 
 OVER = frozenset({"FINISHED", "FAILED", "CRASHED", "KILLED"})
-"""States in which the server does nothing more with a run."""
+"""States after which the server does nothing more with a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """All that decides an outcome."""
+    """All facts that determine an outcome."""
 
     exit_code: int | None
-    """None when a signal ended the main process, or when nobody saw its end."""
+    """None if a signal ended the main process, or if its exit status is unknown."""
     signal: int | None
     started: bool = True
-    """False when the training never began."""
+    """False if the training never began."""
     preempted: bool = False
-    """We sent a graceful signal because of a notice or because the slot was to go."""
+    """We sent a graceful signal because of a notice or the removal of the slot."""
     killed: bool = False
     """We sent SIGKILL at the end of the grace."""
     cancelled: bool = False
-    """A person stopped the run or the sweep on the server."""
+    """A user stopped the run or the sweep on the server."""
     fenced: bool = False
     """Another holder has a higher fencing token; we killed our copy."""
     oom: bool = False
-    """The kernel's out-of-memory killer took a process of the tree."""
+    """The kernel's out-of-memory killer killed a process of the tree."""
     server_state: str | None = None
     """What the server shows for the run after its end, in upper case; None: not known."""
     moved_on: bool = False
@@ -39,21 +39,21 @@ class Ending:
 
     @property
     def succeeded(self) -> bool:
-        """The main process said that all is well."""
+        """The main process exited with 0."""
         return self.exit_code == 0
 
     @property
     def may_have_moved_on(self) -> bool:
-        """The server shows a life that is not over: this one, unreported, or already the next.
+        """The server shows the run as not over: an unreported end, or already the next stay.
 
-        Who signals every process of a job (SLURM does) ends the SDK's service before the training
-        can report its end through it.
+        A signal to every process of a job (as SLURM sends) ends the SDK's service before the
+        training can report its end through it.
         """
         return self.server_state not in OVER | {None, "PREEMPTED"}
 
     @property
     def requeued(self) -> bool:
-        """The server has put the run into its queue, or has handed it out from there already."""
+        """The server has queued the run, or has already handed it out again."""
         return self.server_state == "PREEMPTED" or (self.may_have_moved_on and self.moved_on)
 
 
@@ -62,26 +62,26 @@ Rule = tuple[str, Callable[[Ending], bool], Outcome]
 TABLE: tuple[Rule, ...] = (
     ("another holder exists", lambda e: e.fenced, Outcome.FENCED),
     ("never began", lambda e: not e.started, Outcome.LOST_CLAIM),
-    ("a person stopped it", lambda e: e.cancelled and not e.succeeded, Outcome.CANCELLED),
+    ("stopped by a user", lambda e: e.cancelled and not e.succeeded, Outcome.CANCELLED),
     (
         "exit 0 after our signal",
         lambda e: e.succeeded and e.preempted and not e.cancelled,
         Outcome.PREEMPT_LOST,
     ),
     ("exit 0", lambda e: e.succeeded, Outcome.FINISHED),
-    ("the server has it as finished", lambda e: e.server_state == "FINISHED", Outcome.FINISHED),
+    ("finished, says the server", lambda e: e.server_state == "FINISHED", Outcome.FINISHED),
     ("the server will re-queue it", lambda e: e.requeued, Outcome.PREEMPTED),
-    ("ended because of us, unmarked", lambda e: e.preempted or e.killed, Outcome.INTERRUPTED),
-    ("the kernel took memory back", lambda e: e.oom, Outcome.OOM),
-    ("a signal nobody sent", lambda e: e.signal is not None, Outcome.CRASHED),
-    ("nobody saw its end", lambda e: e.exit_code is None, Outcome.CRASHED),
+    ("ended by us, not marked preempted", lambda e: e.preempted or e.killed, Outcome.INTERRUPTED),
+    ("killed by the kernel, out of memory", lambda e: e.oom, Outcome.OOM),
+    ("ended by a signal that was not ours", lambda e: e.signal is not None, Outcome.CRASHED),
+    ("exit status unknown", lambda e: e.exit_code is None, Outcome.CRASHED),
     ("its own exit code", lambda e: True, Outcome.FAILED),
 )
 """First match wins. docs/outcomes.md is checked against this table."""
 
 
 def judge(ending: Ending) -> tuple[Outcome, str]:
-    """The outcome and its cause in words."""
+    """The outcome and its cause."""
     for cause, applies, outcome in TABLE:
         if applies(ending):
             return outcome, cause

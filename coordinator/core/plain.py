@@ -1,12 +1,12 @@
-"""Text from elsewhere, made harmless for a terminal.
+"""Escapes text from other sources for a terminal.
 
-Owns the one rule. What a daemon, a server or a training says may hold anything; no control
-character of it may move a cursor, change a colour or hide what follows.
+Owns this rule. Text of a daemon, a server or a training can contain anything; no control character
+in it may move the cursor, change a color or hide text.
 """
 
 
 def plain(text: str) -> str:
-    r"""`text` with what cannot be printed written as an escape: `\x1b`, `\n`, `\u202e`."""
+    r"""`text` with unprintable characters as escapes: `\x1b`, `\n`, `\u202e`."""
     if text.isprintable():
         return text
     return "".join(
@@ -16,5 +16,5 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    r"""The same for text of several lines: its `\n` stay."""
+    r"""The same for text with several lines: `\n` is kept."""
     return "\n".join(plain(line) for line in text.split("\n"))

@@ -1,9 +1,9 @@
-"""How each launcher and framework is asked to save: which signal, and to which of its processes.
+"""How each launcher and framework is asked to save: the signal, and the process that gets it.
 
 Owns the presets of `[preemption]` as data. Source: measured on Linux with Python 3.11, torch
 2.13.0, accelerate 1.15.0, deepspeed 0.19.8 and lightning 2.6.6, each started as the run shim does
-it and its main process signalled once; docs/training.md, "Launchers and frameworks", has what they
-did.
+it and its main process signalled once; docs/training.md, "Launchers and frameworks", has the
+results.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from enum import StrEnum
 GRACEFUL_SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 """The signals to the daemon that are preemption notices."""
 WORKER_VARIABLES = frozenset({"LOCAL_RANK", "ACCELERATE_MIXED_PRECISION"})
-"""What launchers put into the environment of the processes that train, and not into their own.
+"""Variables that launchers set for the processes that train, but not for themselves.
 
 torchrun, deepspeed and accelerate with several processes set the first, accelerate with one process
 only the second.
@@ -31,7 +31,7 @@ class Preset(StrEnum):
 
 
 class Target(StrEnum):
-    """Who gets the graceful signal; PRESET: as the preset says."""
+    """Who gets the graceful signal; PRESET: defined by the preset."""
 
     PRESET = "preset"
     MAIN = "main"
@@ -43,11 +43,11 @@ class Asking:
     """How trainings are asked to save."""
 
     signals: Mapping[str, str]
-    """Signal that comes in to signal that goes out; names every one of GRACEFUL_SIGNALS."""
+    """Maps received signals to sent signals; has all of GRACEFUL_SIGNALS."""
     target: Target
     """MAIN or WORKERS."""
     save_seconds: float | None = None
-    """After this time the launcher itself kills what it started; None: it has no such limit."""
+    """Time after which the launcher itself kills its processes; None: no such limit."""
 
 
 def _all_to(name: str) -> dict[str, str]:
@@ -56,24 +56,24 @@ def _all_to(name: str) -> dict[str, str]:
 
 PRESETS: Mapping[Preset, Asking] = {
     Preset.PYTHON: Asking({name: name for name in GRACEFUL_SIGNALS}, Target.MAIN),
-    # Passes TERM, INT and HUP on to each worker and waits 30 s; dies of USR1 and USR2 itself, with
+    # Passes TERM, INT and HUP on to each worker and waits 30 s; dies on USR1 and USR2 itself, with
     # its workers left behind.
     Preset.TORCHRUN: Asking(_all_to("SIGTERM"), Target.MAIN, save_seconds=30.0),
-    # With one process it dies of every signal and the training learns nothing; with several it is
-    # torchrun. It never minds that its workers are signalled.
+    # With one process it dies on every signal and the training gets none; with several it is
+    # torchrun. Signals to its workers do not affect it.
     Preset.ACCELERATE: Asking(_all_to("SIGTERM"), Target.WORKERS),
-    # Dies of every signal; neither the second launcher below it nor the workers learn of it.
+    # Dies on every signal; neither the second launcher below it nor the workers get it.
     Preset.DEEPSPEED: Asking(_all_to("SIGTERM"), Target.WORKERS),
     # Ends on TERM with exit code 0, so the run would count as finished; under SLURM it re-queues
-    # the whole job on USR1; has no plans for USR2. Its other ranks are children of the first.
+    # the whole job on USR1; does not use USR2. Its other ranks are children of the first.
     Preset.LIGHTNING: Asking(_all_to("SIGUSR2"), Target.MAIN),
 }
 
 
 def asking(preset: Preset, signals: Mapping[str, str], target: Target) -> Asking:
-    """The preset with what was said besides: single signals, and the target."""
+    """The preset with overrides: single signals, and the target."""
     known = PRESETS[preset]
     chosen = known.target if target is Target.PRESET else target
-    # Only a launcher that is signalled itself counts the time.
+    # Only a launcher that gets the signal itself has a time limit.
     save_seconds = known.save_seconds if chosen is Target.MAIN else None
     return Asking({**known.signals, **signals}, chosen, save_seconds)

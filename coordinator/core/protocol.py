@@ -2,7 +2,7 @@
 
 Owns their shape. Control requests are POSTed as one JSON object to `/v1/command` over HTTP on the
 control socket; `/v1/events` and `/v1/logs` answer with a stream of JSON lines. Unknown fields are
-refused on requests (a mistyped key must not pass) and ignored in answers (an older client reads a
+rejected in requests (to catch typos) and ignored in answers (so that an older client can read a
 newer daemon).
 """
 
@@ -18,7 +18,7 @@ PROTOCOL_VERSION = 1
 
 # --- control: requests ----------------------------------------------------------------------------
 class Request(msgspec.Struct, frozen=True, tag_field="do", forbid_unknown_fields=True):
-    """What coordinatorctl may ask."""
+    """A request of coordinatorctl."""
 
 
 class GetStatus(Request, frozen=True, tag="status"):
@@ -26,14 +26,14 @@ class GetStatus(Request, frozen=True, tag="status"):
 
 
 class Scale(Request, frozen=True, tag="scale"):
-    """Change the number of slots: `target` is "8", "+2" or "-1"; `down` says how slots end."""
+    """Change the number of slots: `target` is "8", "+2" or "-1"; `down`: how slots are removed."""
 
     target: str
     down: DownMode = DownMode.DRAIN
 
 
 class Drain(Request, frozen=True, tag="drain"):
-    """Finish what runs, take nothing new."""
+    """Finish running trainings, take no new work."""
 
 
 class Undrain(Request, frozen=True, tag="undrain"):
@@ -41,17 +41,17 @@ class Undrain(Request, frozen=True, tag="undrain"):
 
 
 class Pause(Request, frozen=True, tag="pause"):
-    """Stop claiming; running trainings go on."""
+    """Stop claiming; running trainings continue."""
 
 
 class Resume(Request, frozen=True, tag="resume"):
-    """Claim again after `Pause`, and close the breakers; `run_id`: only free it from quarantine."""
+    """Claim again after `Pause`, and close the breakers; `run_id`: only end its quarantine."""
 
     run_id: str | None = None
 
 
 class Preempt(Request, frozen=True, tag="preempt"):
-    """Graceful signal, grace, whole tree. With no `target` the whole node, which stays drained."""
+    """Graceful signal, grace, SIGKILL. Without `target` the whole node, which stays drained."""
 
     target: str | None = None
     grace_seconds: float | None = None
@@ -68,17 +68,17 @@ class Signal(Request, frozen=True, tag="signal"):
 
 
 class Stop(Request, frozen=True, tag="stop"):
-    """End the daemon. `down` says what becomes of running trainings."""
+    """Stop the daemon. `down` says what happens to running trainings."""
 
     down: DownMode = DownMode.PREEMPT
 
 
 class GetRuns(Request, frozen=True, tag="runs"):
-    """Answered with a list of `RunView`, newest first; `limit` 0 means all that are known."""
+    """Answered with a list of `RunView`, newest first; `limit` 0 means all."""
 
     limit: int = 50
     run_id: str | None = None
-    """Only the stays of this run, but those on all nodes."""
+    """Only the stays of this run, on all nodes."""
 
 
 class GetLeases(Request, frozen=True, tag="leases"):
@@ -92,9 +92,9 @@ class GetLease(Request, frozen=True, tag="lease"):
 
 
 class ReleaseLease(Request, frozen=True, tag="release_lease"):
-    """Free a lease whose holder is gone, if its fencing token is still `fence`.
+    """Release a lease whose holder is gone, if its fencing token is still `fence`.
 
-    A holder that renews it is in the way unless `force`.
+    Refused while a holder renews it, unless `force`.
     """
 
     run_id: str
@@ -105,7 +105,7 @@ class ReleaseLease(Request, frozen=True, tag="release_lease"):
 class StealLease(Request, frozen=True, tag="steal_lease"):
     """Make the holder stop and give its run back, if the fencing token is still `fence`.
 
-    `to`: the node that may claim before all others.
+    `to`: the node for which the run is reserved.
     """
 
     run_id: str
@@ -118,7 +118,7 @@ class GetNodes(Request, frozen=True, tag="nodes"):
 
 
 class ChangeSweep(Request, frozen=True, tag="sweep"):
-    """As `wandb sweep --VERB`; a graceful cancel gives the trainings here `grace_seconds` first."""
+    """Like `wandb sweep --VERB`; a graceful cancel gives trainings here `grace_seconds` first."""
 
     verb: Literal["pause", "resume", "stop", "cancel"]
     graceful: bool | None = None
@@ -157,7 +157,7 @@ class SlotView(msgspec.Struct, frozen=True):
 
 
 class RedisView(msgspec.Struct, frozen=True):
-    """`state` is "ok" or "degraded"; `detail` says why; `url` has its password removed."""
+    """`state` is "ok" or "degraded"; `detail` says why; `url` has no password."""
 
     state: str
     url: str
@@ -197,10 +197,10 @@ class StatusView(msgspec.Struct, frozen=True):
     pid: int
     started: str
     degraded: list[str]
-    """Reasons, empty when all is well; `coordinatorctl status` exits 5 when there is one."""
+    """Reasons, empty if there is none; `coordinatorctl status` exits 5 if there is one."""
     protocol: int = PROTOCOL_VERSION
     breakers: list[BreakerView] = []
-    """Those that are not closed."""
+    """Breakers that are not closed."""
     agent_start: AgentStartView = AgentStartView("exec")
 
 
@@ -224,7 +224,7 @@ class RunView(msgspec.Struct, frozen=True):
 
 
 class LeaseView(msgspec.Struct, frozen=True):
-    """One lease of the sweep, from whichever node one asks."""
+    """One lease of the sweep, the same on all nodes."""
 
     run_id: str
     owner: str
@@ -232,7 +232,7 @@ class LeaseView(msgspec.Struct, frozen=True):
     slot: int | None
     fence: int
     state: str
-    """held, expired (past the deadline, grace running), claimable, freed (by `steal`), released."""
+    """held, expired (past the deadline, in its grace), claimable, freed (by `steal`), released."""
     kind: CommandKind
     age_seconds: float
     expires_in_seconds: float
@@ -247,26 +247,26 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag_field="answer", tag="done"):
-    """The request was carried out; `data` is the view that was asked for, if one was."""
+    """The request was executed; `data` is the requested view, if any."""
 
     message: str = ""
     data: Any = None
 
 
 class Refused(msgspec.Struct, frozen=True, tag_field="answer", tag="refused"):
-    """The request makes sense but not now (exit code 6)."""
+    """The request is valid but not possible now (exit code 6)."""
 
     message: str
 
 
 class Invalid(msgspec.Struct, frozen=True, tag_field="answer", tag="invalid"):
-    """The request makes no sense: a bad signal name, an unknown target (exit code 2)."""
+    """The request is invalid: a bad signal name, an unknown target (exit code 2)."""
 
     message: str
 
 
 class Failed(msgspec.Struct, frozen=True, tag_field="answer", tag="failed"):
-    """The request was tried and did not work (exit code 1)."""
+    """The request failed (exit code 1)."""
 
     message: str
 

@@ -1,7 +1,7 @@
-"""Which of the tasks that one `srun` starts works, and which leave at once.
+"""Which tasks of one `srun` run, and which exit at once.
 
 Source: srun(1), "OUTPUT ENVIRONMENT VARIABLES": SLURM_PROCID is the rank of a task in its job step,
-SLURM_LOCALID its rank on its node; both count from 0 in every step, the batch step included.
+SLURM_LOCALID its rank on its node; both count from 0 in every step, including the batch step.
 """
 
 import enum
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 class RankGate(enum.StrEnum):
-    """How many of the daemons that are started together are to work."""
+    """Which of the daemons that are started together run."""
 
     OFF = "off"
     NODE = "node"
@@ -20,12 +20,12 @@ _VARIABLES = {RankGate.NODE: "SLURM_LOCALID", RankGate.JOB: "SLURM_PROCID"}
 
 
 def gated(gate: RankGate, environ: Mapping[str, str]) -> str | None:
-    """Why this task must not work, in one line; None when it may.
+    """Why this task must not run, in one line; None if it may.
 
-    Where SLURM has set no rank there is only one task.
+    If SLURM has set no rank, there is only one task.
     """
     variable = _VARIABLES.get(gate)
     rank = environ.get(variable, "0") if variable else "0"
     if rank == "0":
         return None
-    return f"{variable} is {rank}: task 0 of this {gate} works for all (rank_gate = {gate})"
+    return f"{variable} is {rank}: only task 0 of this {gate} runs (rank_gate = {gate})"

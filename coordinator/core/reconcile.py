@@ -1,7 +1,7 @@
-"""From what is wanted and what is there to what is to be done: the plan of the pool.
+"""The plan of the pool: from the desired and the actual state to actions.
 
-One pure function. It is level-triggered: called again with the same world it answers the same, and
-with a world in which its actions have been carried out it answers nothing.
+One pure function. It is level-triggered: for the same state it returns the same actions, and for a
+state in which its actions have been executed it returns none.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from coordinator.core.model import DownMode, SlotState
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What people and notices asked for."""
+    """The desired state: what users and notices requested."""
 
     slots: int
     down: DownMode = DownMode.DRAIN
@@ -20,7 +20,7 @@ class Desired:
     """False while paused, draining, stopping, or when the sweep is over."""
     warm_agents: int = 1
     keep_idle_agents: bool = True
-    """False when no claim will follow: idle agents are dismissed."""
+    """False if no claim will follow: idle agents are dismissed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class SlotSeen:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is there."""
+    """The actual state."""
 
     slots: tuple[SlotSeen, ...]
     ready_agents: int = 0
@@ -42,21 +42,21 @@ class Observed:
     starting_agents: int = 0
     """Those among them that have not registered yet."""
     proven: bool = False
-    """An agent has registered since the daemon began; before that only one is tried at a time."""
+    """An agent has registered since the daemon started; before that, only one is tried."""
     may_start: bool = True
-    """False while a failed agent start is being waited out."""
+    """False during the pause after a failed agent start."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddSlot:
-    """Make slot `number`."""
+    """Create slot `number`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class RetireSlot:
-    """Slot `number` is to go as `mode` says."""
+    """Remove slot `number` in the given `mode`."""
 
     number: int
     mode: DownMode
@@ -64,7 +64,7 @@ class RetireSlot:
 
 @dataclass(frozen=True, slots=True)
 class KeepSlot:
-    """Slot `number` was to go and is wanted again."""
+    """Keep slot `number`, which was being removed."""
 
     number: int
 
@@ -92,7 +92,7 @@ _EASE_OF_LOSS = {SlotState.IDLE: 0, SlotState.CLAIMING: 1}
 
 
 def plan(desired: Desired, seen: Observed) -> list[Action]:
-    """The actions that bring `seen` nearer to `desired`, slots before agents."""
+    """The actions that bring `seen` closer to `desired`, slots before agents."""
     return [*_plan_slots(desired, seen), *_plan_agents(desired, seen)]
 
 
@@ -101,7 +101,7 @@ def _plan_slots(desired: Desired, seen: Observed) -> list[Action]:
     leaving = [slot for slot in seen.slots if slot.retiring is not None]
     missing = desired.slots - len(staying)
     if missing > 0:
-        # A slot that only drains can be kept; one that was signalled is lost already.
+        # A slot that only drains can be kept; one that was signalled cannot.
         back = [slot for slot in leaving if slot.retiring is DownMode.DRAIN][:missing]
         taken = {slot.number for slot in seen.slots}
         fresh = [number for number in range(desired.slots + len(leaving)) if number not in taken]

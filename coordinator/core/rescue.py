@@ -1,7 +1,7 @@
-"""Which runs are to run again without the W&B server's doing.
+"""Which runs are trained again without the W&B server.
 
-The server queues PREEMPTED runs again, and no others. What ended otherwise without its own fault is
-offered to all nodes through Redis. A plain failure never is: it would fail again.
+The server queues PREEMPTED runs again, and no others. Other runs that ended through no fault of
+their own are offered to all nodes through Redis. A plain failure is not: it would fail again.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from coordinator.core.model import Outcome
 
 RESCUED_BY_DEFAULT = (Outcome.INTERRUPTED, Outcome.CRASHED, Outcome.LOST_CLAIM)
 CANNOT_BE_RESCUED = frozenset({Outcome.FINISHED, Outcome.CANCELLED, Outcome.FENCED})
-"""It is done, a person wanted it gone, or somebody else has it."""
+"""It is done, a user stopped it, or another holder has it."""
 FRESH_SECONDS = 60.0
-"""A run that the server saw alive so lately is left alone: SDKs report every 30 s at the latest."""
+"""A run that the server saw alive this recently is left alone: SDKs report at least every 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class Policy:
     on: frozenset[Outcome]
     max_attempts: int
     backoff_seconds: float
-    """Before the first new attempt; doubled with each further one."""
+    """Pause before the first new attempt; doubled for each further one."""
 
 
 def wants(policy: Policy, outcome: Outcome, *, excused: bool = False) -> bool:
-    """True when a run that ended so is to be offered again.
+    """True if a run with this end is offered again.
 
-    `excused`: a full disk or a missing key made it fail, so it is no failure of its own.
+    `excused`: a full disk or a missing key made it fail, so it is not its own fault.
     """
     if not policy.enabled or outcome in CANNOT_BE_RESCUED:
         return False
@@ -37,6 +37,6 @@ def wants(policy: Policy, outcome: Outcome, *, excused: bool = False) -> bool:
 
 
 def is_alive(server_state: str | None, heartbeat_age_seconds: float | None) -> bool:
-    """True when the server shows somebody training a run whose holder we take for dead."""
+    """True if the server shows that a run, whose holder we consider dead, is being trained."""
     fresh = heartbeat_age_seconds is not None and heartbeat_age_seconds < FRESH_SECONDS
     return server_state == "RUNNING" and fresh

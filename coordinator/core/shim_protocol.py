@@ -1,16 +1,16 @@
 """Messages on the shims' socket, between one training's shim and the daemon.
 
-Owns their shape: JSON objects, one a line, in both directions. Unknown fields are ignored, so that
-a shim and a daemon of different versions understand each other. `coordinator/shim.py` spells them
-out itself, since it imports nothing of ours.
+Owns their shape: JSON objects, one per line, in both directions. Unknown fields are ignored, so
+that a shim and a daemon of different versions understand each other. `coordinator/shim.py` defines
+them itself, because it imports nothing of ours.
 """
 
 import msgspec
 
 
-# --- what the shim says --------------------------------------------------------------------------
+# --- messages of the shim -------------------------------------------------------------------------
 class Hello(msgspec.Struct, frozen=True, tag_field="say", tag="hello"):
-    """First line of a connection, also when a shim comes back to a restarted daemon."""
+    """First line of a connection, also when a shim reconnects to a restarted daemon."""
 
     agent: str
     """The agent's secret token, as in its gateway address."""
@@ -18,13 +18,13 @@ class Hello(msgspec.Struct, frozen=True, tag_field="say", tag="hello"):
     pid: int
     """The shim's own pid."""
     child_pid: int | None
-    """Set when the shim reconnects and its training lives already."""
+    """Set when the shim reconnects and its training is already running."""
     argv: list[str]
     cwd: str
     status: int | None = None
-    """The training's raw wait status when it has ended already."""
+    """The training's raw wait status if it has already ended."""
     told_to_end: str = ""
-    """"preempt" or "kill" when a daemon had asked for its end, which the next one must know."""
+    """"preempt" or "kill" if a daemon had asked for its end, which the next one must know."""
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="say", tag="started"):
@@ -34,7 +34,7 @@ class Started(msgspec.Struct, frozen=True, tag_field="say", tag="started"):
 
 
 class StartFailed(msgspec.Struct, frozen=True, tag_field="say", tag="start_failed"):
-    """The command could not be executed: `error` is the system's word for it."""
+    """The command could not be executed: `error` is the system's message."""
 
     error: str
     exit_code: int
@@ -62,7 +62,7 @@ class SignalSent(msgspec.Struct, frozen=True, tag_field="say", tag="signal_sent"
 ShimSays = Hello | Started | StartFailed | Exited | TreeGone | SignalSent
 
 
-# --- what it is told ------------------------------------------------------------------------------
+# --- messages to the shim -------------------------------------------------------------------------
 class Go(msgspec.Struct, frozen=True, tag_field="do", tag="go"):
     """Start the training with these changes to the environment; null removes a variable."""
 
@@ -91,11 +91,11 @@ class SendSignal(msgspec.Struct, frozen=True, tag_field="do", tag="signal"):
     signal: int
     once: bool = True
     preempt: bool = False
-    """It is to end because of this signal; 0 for one that we sent its workers ourselves."""
+    """It must end because of this signal; 0 if we signalled its workers ourselves."""
 
 
 class KillTree(msgspec.Struct, frozen=True, tag_field="do", tag="kill_tree"):
-    """SIGKILL every process of the run, the main one included, at once."""
+    """SIGKILL every process of the run, including the main one, at once."""
 
 
 ShimTold = Go | Refuse | SendSignal | KillTree

@@ -43,7 +43,7 @@ NAMES: dict[int, str] = {number: name for name, number in NUMBERS.items()}
 def signal_number(text: str) -> int:
     """The number of "TERM", "sigterm", "SIGTERM" or "15".
 
-    Raises ValueError that lists what is known.
+    Raises ValueError that lists the known signals.
     """
     word = text.strip().upper()
     if word.isdecimal() and int(word) in NAMES:
@@ -51,7 +51,7 @@ def signal_number(text: str) -> int:
     number = NUMBERS.get(word if word.startswith("SIG") else f"SIG{word}")
     if number is None:
         known = ", ".join(name.removeprefix("SIG") for name in NUMBERS)
-        raise ValueError(f"unknown signal {text!r}; known are {known}")
+        raise ValueError(f"unknown signal {text!r}; use one of {known}")
     return number
 
 

@@ -1,7 +1,7 @@
-"""The sweep's own state: what may be done with it, and when a sweep that is over goes on.
+"""The state of the sweep: how it can be changed, and when a sweep that is over is resumed.
 
-Decides only. FINISHED is the server's word both for a search that is exhausted and for a sweep that
-a person stopped (`wandb sweep --stop` sends it), so the number of runs has to tell the two apart.
+Only decides. The server reports FINISHED both for an exhausted search and for a sweep that a user
+stopped (`wandb sweep --stop` sends it), so the number of runs has to distinguish the two.
 """
 
 import enum
@@ -11,7 +11,7 @@ from coordinator.core.model import SweepState
 
 
 class SweepVerb(enum.StrEnum):
-    """What is done to a sweep; REVIVE is `wandb sweep --resume` by ourselves."""
+    """Changes of a sweep; REVIVE is `wandb sweep --resume` by the daemon itself."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -27,27 +27,27 @@ class SweepVerb(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SweepWork:
-    """What the server says of a sweep and of the runs that it has queued again."""
+    """The server's data about a sweep and the runs that it has queued again."""
 
     state: SweepState
     runs: int | None
-    """Runs that it has made."""
+    """Number of runs created so far."""
     expected: int | None
-    """Runs of the whole search; None for one without an end."""
+    """Number of runs of the whole search; None if it has no end."""
     queued: tuple[str, ...]
     """Its PREEMPTED runs: each with the time the server heard of it last, so that a run which was
     trained and queued again is another entry."""
 
 
 def why_not_revived(work: SweepWork) -> str | None:
-    """Why a sweep that is over must be left as it is; None when only its search was exhausted.
+    """Why a sweep that is over must not be resumed; None if only its search was exhausted.
 
-    A search without an end is never exhausted, so a person ended it.
+    A search without an end is never exhausted, so a user ended it.
     """
     if work.state is not SweepState.FINISHED:
-        return f"it is {work.state}: a person, or a fault, ended it"
+        return f"it is {work.state}: a user or a failure ended it"
     if work.runs is None or work.expected is None:
-        return "its search has no end, so a person stopped it"
+        return "its search has no end, so a user stopped it"
     if work.runs < work.expected:
-        return f"it has made {work.runs} of {work.expected} runs, so a person stopped it"
+        return f"it has {work.runs} of {work.expected} runs, so a user stopped it"
     return None

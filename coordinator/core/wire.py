@@ -1,8 +1,8 @@
 """The few W&B documents that we read or change. Everything else passes through untouched.
 
 Owns their shape as seen on the wire from wandb 0.13 to 0.31: GraphQL over POST, sweep
-configuration as YAML text, agent commands as a JSON string inside JSON. What is not recognised is
-answered with None, and the caller passes it on as it came: a new wandb must never be broken by us.
+configuration as YAML text, agent commands as a JSON string inside JSON. Unknown documents give
+None, and the caller passes them on unchanged: we must never break a new wandb.
 """
 
 import json
@@ -41,22 +41,22 @@ class TrainCommand:
     program: str
     args: Mapping[str, Any]
     raw: Mapping[str, Any]
-    """The command as it came, for the agent."""
+    """The unchanged command, for the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a heartbeat was answered, in order of arrival."""
+    """The answer to a heartbeat, in order of arrival."""
 
     train: tuple[TrainCommand, ...]
     stop: tuple[str, ...]
-    """Run IDs that a person stopped."""
+    """Run IDs that a user stopped."""
     exit: bool
     other: tuple[Mapping[str, Any], ...]
 
 
 def parse_query(body: bytes) -> Query | None:
-    """Read a GraphQL request; None when the body is none."""
+    """Read a GraphQL request; None if the body is not one."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -77,12 +77,12 @@ def _operation_name(text: str) -> str:
 
 
 def is_sweep_query(query: Query) -> bool:
-    """True for the question for the sweep's configuration with which each agent starts."""
+    """True for the request for the sweep's configuration that each agent sends first."""
     return query.operation == "SweepWithRuns"
 
 
 def is_registration(query: Query) -> bool:
-    """True for the request that makes an agent known to the server."""
+    """True for the request that registers an agent."""
     return query.operation == "CreateAgent"
 
 
@@ -104,14 +104,14 @@ def running_runs(query: Query) -> tuple[str, ...]:
 def put_in_front(body: bytes, shim: Sequence[str]) -> bytes | None:
     """Change a sweep document so that every training starts behind `shim`.
 
-    None when the body is not what we know.
+    None if the body is unknown.
     """
     try:
         document = json.loads(body)
         sweep = document["data"]["project"]["sweep"]
         config = yaml.safe_load(sweep["config"])
     except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
-        return None  # AttributeError: PyYAML's word for a configuration that is no text
+        return None  # AttributeError: raised by PyYAML if the configuration is not text
     if not isinstance(config, dict):
         return None
     command = config.get("command")
@@ -123,7 +123,7 @@ def put_in_front(body: bytes, shim: Sequence[str]) -> bytes | None:
 
 
 def sweep_facts(body: bytes) -> SweepState | None:
-    """The sweep's state in an answer to `SweepWithRuns`; None when there is no such sweep."""
+    """The sweep's state in an answer to `SweepWithRuns`; None if there is no such sweep."""
     try:
         return SweepState.of(json.loads(body)["data"]["project"]["sweep"]["state"])
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -144,7 +144,7 @@ def registration_answer(agent: str) -> bytes:
 
 
 def parse_orders(body: bytes) -> Orders | None:
-    """Read the answer to a heartbeat; None when it is no such answer."""
+    """Read the answer to a heartbeat; None if it is another document."""
     try:
         text = json.loads(body)["data"]["agentHeartbeat"]["commands"]
         commands = json.loads(text)
@@ -184,7 +184,7 @@ def heartbeat_answer(agent: str, commands: Sequence[Mapping[str, Any]]) -> bytes
 
 
 def error_text(body: bytes) -> str:
-    """The server's own words in an error answer, on one line; "" when there are none."""
+    """The server's error message on one line; "" if there is none."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -202,7 +202,7 @@ def _error_words(document: Mapping[str, Any]) -> str:
     return "; ".join(str(word) for word in words if word)
 
 
-# --- questions of our own -------------------------------------------------------------------------
+# --- our own requests -----------------------------------------------------------------------------
 SWEEP_STATE = """query SweepState($entity: String, $project: String, $sweep: String!) {
   project(name: $project, entityName: $entity) { sweep(sweepName: $sweep) { id name state config } }
 }"""
@@ -222,12 +222,12 @@ def question(text: str, variables: Mapping[str, Any]) -> bytes:
 
 
 def queued_runs_filter(sweep: str) -> str:
-    """Of the runs of a project those that wait in the queue of a sweep, as `wandb.Api` asks."""
+    """Filter for the runs of a project in the queue of a sweep, as `wandb.Api` sends it."""
     return json.dumps({"$and": [{"sweep": sweep}, {"state": "preempted"}]})
 
 
 def sweep_work(body: bytes) -> SweepWork | None:
-    """The answer to SWEEP_WORK; None when there is no such sweep."""
+    """The answer to SWEEP_WORK; None if there is no such sweep."""
     try:
         project = json.loads(body)["data"]["project"]
         sweep, nodes = project["sweep"], [edge["node"] for edge in project["runs"]["edges"]]
@@ -240,7 +240,7 @@ def sweep_work(body: bytes) -> SweepWork | None:
 
 
 def run_state(body: bytes) -> str | None:
-    """The state of a run in upper case; None when the server does not know the run."""
+    """The state of a run in upper case; None if the server does not know the run."""
     try:
         return str(json.loads(body)["data"]["project"]["run"]["state"]).upper()
     except (ValueError, KeyError, TypeError):
@@ -248,7 +248,7 @@ def run_state(body: bytes) -> str | None:
 
 
 def run_heartbeat(body: bytes) -> datetime | None:
-    """When the server heard of a run last, None when it does not say; W&B gives UTC, unmarked."""
+    """When the server last heard of a run, None if unknown; W&B sends UTC without a mark."""
     try:
         heard = datetime.fromisoformat(json.loads(body)["data"]["project"]["run"]["heartbeatAt"])
     except (ValueError, KeyError, TypeError):

@@ -20,13 +20,13 @@ Examples:
   coordinatord --sweep my-team/vision/a1b2c3d4 --redis-url redis://10.0.0.5 --until-done
 
 \b
-Every key of the configuration file is also a variable: [redis] ttl_seconds is
-COORDINATOR_REDIS_TTL_SECONDS. A flag beats a variable, a variable beats the file.
+Every key of the configuration file can also be set by a variable: [redis] ttl_seconds by
+COORDINATOR_REDIS_TTL_SECONDS. Flags override variables, variables override the file.
 
 \b
 Exit codes: 0 the sweep has no more work (--until-done) or `coordinatorctl stop`;
-  1 W&B, Redis or the agents failed, a later try may work; 2 something to fix first:
-  configuration, API key, sweep path; 75 preempted, run me again.
+  1 W&B, Redis or the agents failed, a retry may work; 2 needs manual action:
+  configuration, API key, sweep path; 75 preempted, start it again.
 """
 
 
@@ -36,15 +36,19 @@ Exit codes: 0 the sweep has no more work (--until-done) or `coordinatorctl stop`
 )
 @click.option("--config", type=click.Path(path_type=Path), help="TOML configuration file.")
 @click.option("--sweep", metavar="ENTITY/PROJECT/ID", help="The sweep to work on.")
-@click.option("--slots", metavar="N|auto", help="Trainings at once; auto: by the GPUs.")
-@click.option("--redis-url", metavar="URL|embedded|off", help="Shared Redis for the leases.")
-@click.option("--state-dir", metavar="DIR", help="State, logs and sockets.")
-@click.option("--node", metavar="NAME", help="Name of this node; default: the host name.")
-@click.option("--workdir", metavar="DIR", help="Where agents and trainings run.")
-@click.option("--until-done", is_flag=True, default=None, help="Exit when the sweep is done.")
-@click.option("--rank-gate", metavar="node|job|off", help="Under srun: which of its tasks work.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other key."
+    "--slots", metavar="N|auto", help="Number of concurrent trainings; auto: from the GPUs."
+)
+@click.option("--redis-url", metavar="URL|embedded|off", help="Redis for the leases.")
+@click.option("--state-dir", metavar="DIR", help="Directory for state, logs and sockets.")
+@click.option("--node", metavar="NAME", help="Name of this node (default: the host name).")
+@click.option("--workdir", metavar="DIR", help="Directory in which agents and trainings run.")
+@click.option(
+    "--until-done", is_flag=True, default=None, help="Exit when the sweep has no more work."
+)
+@click.option("--rank-gate", metavar="node|job|off", help="Under srun: which tasks run.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Set any other key."
 )
 @click.version_option(__version__, prog_name="coordinatord")
 def coordinatord(config: Path | None, settings: tuple[str, ...], **named: Any) -> None:
@@ -67,7 +71,7 @@ def coordinatord(config: Path | None, settings: tuple[str, ...], **named: Any) -
 
 
 def main() -> None:
-    """Run coordinatord; never shows a traceback for what a user can mend."""
+    """Run coordinatord; never shows a traceback for what a user can fix."""
     try:
         coordinatord(standalone_mode=False)
     except click.ClickException as error:

@@ -1,6 +1,6 @@
-"""The life of one daemon: the parts are started in order and ended in the opposite order.
+"""The life of one daemon: starts its parts in order and stops them in reverse order.
 
-Owns the order. Who knows whom is said in `parts`, what each part is told in `settings`.
+Owns the order. `parts` wires the parts together, `settings` has the settings of each.
 """
 
 import os
@@ -36,13 +36,13 @@ from coordinator.telemetry import Telemetry, configure
 log = structlog.get_logger()
 
 CLOSE_SECONDS = 5.0
-"""For the last releases to Redis; the journal keeps what is not answered."""
+"""Time for the last releases to Redis; the journal keeps what is not answered."""
 CLOSE_BLIND_SECONDS = 0.5
-"""The same while Redis does not answer: SIGTERM must end us in time all the same."""
+"""The same while Redis does not answer: SIGTERM must still end the daemon in time."""
 
 
 async def run_daemon(config: Config, environ: Mapping[str, str]) -> int:
-    """Run one daemon to its end; its exit code.
+    """Run one daemon to its end; returns its exit code.
 
     Raises CoordinatorError with one line for the user.
     """
@@ -99,7 +99,7 @@ class _Daemon:
         self._asking = asking_of(config)
 
     async def run(self) -> int:
-        """From the first question to the last release."""
+        """From the first request to the last release."""
         become_subreaper()
         async with AsyncExitStack() as stack:
             group = await stack.enter_async_context(anyio.create_task_group())
@@ -157,7 +157,7 @@ class _Daemon:
         return code
 
     async def _start(self, setup: Setup, parts: Parts, group: TaskGroup) -> None:
-        """Start what the pool needs; each is ready when the next one starts."""
+        """Start what the pool needs; each part is ready before the next one starts."""
         socket_path = Path(self.config.control.socket or self.state.root / CONTROL_SOCKET)
         sweep = SweepCommands(parts.pool, setup.sweep_command(),
                               graceful=self.config.preemption.graceful_cancel)  # fmt: skip
@@ -175,14 +175,14 @@ class _Daemon:
         group.start_soon(watch_clouds, self.config.preemption, self.environ, heed)
 
     async def _hand_on(self, parts: Parts) -> None:
-        """Give commands that were fetched and not started to others; what is left is on disk."""
+        """Give fetched commands that were not started to other nodes; the rest stays on disk."""
         for command in parts.claims.take_undelivered():
             await parts.rescues.hand_over(command)
         parts.undelivered.leave()
 
 
 class InternalError(CoordinatorError):
-    """a fault of ours: please report it"""
+    """a bug in coordinatord"""
 
     def __init__(self, error: BaseException, state_dir: Path) -> None:
         super().__init__(
@@ -196,13 +196,13 @@ class SweepDeletedError(UserError):
 
     def __init__(self, sweep: SweepPath) -> None:
         super().__init__(
-            f"--sweep {sweep}: the server knows it no more; it was deleted, or the key may not see "
-            "it any more; name another sweep"
+            f"--sweep {sweep}: the server no longer has this sweep; it was deleted, or the API key "
+            "lost access to it; use another sweep"
         )
 
 
 class AgentsFailError(CoordinatorError):
-    """`wandb agent` does not start: the words are its own"""
+    """`wandb agent` does not start, for the reason it gives"""
 
     def __init__(self, words: str) -> None:
-        super().__init__(f"`wandb agent` does not start; it said: {words}")
+        super().__init__(f"`wandb agent` does not start: {words}")

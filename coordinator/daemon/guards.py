@@ -21,16 +21,16 @@ from coordinator.wandb_account.questions import NoSuchSweepError
 
 
 def build_guards(setup: Setup, leases: Leases, changed: Level) -> Guards:
-    """The guards of this node; nothing of them runs yet."""
+    """The guards of this node; none of them runs yet."""
     config, findings = setup.config, setup.findings
 
     async def try_key() -> None:
-        """Look for the key where trainings will, then ask W&B about the one that we use."""
+        """Look for the key where trainings look, then ask W&B about the key that we use."""
         await anyio.to_thread.run_sync(find_login, setup.environ, findings.workdir)
         try:
             await findings.account.sweep_state(findings.sweep)
         except NoSuchSweepError:
-            return  # `SweepWatch` says so; the key was let in
+            return  # `SweepWatch` reports that; the key was accepted
 
     folders = (setup.state.root, findings.workdir)
     premises = Premises(folders, config.breaker.min_free_bytes, try_key, changed.bump)

@@ -1,4 +1,4 @@
-"""Tells systemd how we are: sd_notify(3), a datagram to $NOTIFY_SOCKET, nothing without it."""
+"""Reports our state to systemd: sd_notify(3), a datagram to $NOTIFY_SOCKET if that is set."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ STARTED = "READY=1"
 
 
 def notify(message: str) -> None:
-    """Send `message`; silence when there is no systemd. Never blocks."""
+    """Send `message`; does nothing without systemd. Never blocks."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in {"/", "@"}:
         return
@@ -22,7 +22,7 @@ def notify(message: str) -> None:
 
 
 async def feed_watchdog() -> None:
-    """Ping as often as the unit's WatchdogSec wants, until cancelled; sd_watchdog_enabled(3)."""
+    """Ping as often as the unit's WatchdogSec requires, until cancelled; sd_watchdog_enabled(3)."""
     microseconds = os.environ.get("WATCHDOG_USEC", "")
     meant_for_us = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     if not (microseconds.isdecimal() and meant_for_us):

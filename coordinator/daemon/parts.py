@@ -1,6 +1,6 @@
-"""The parts of one daemon, built and introduced to each other.
+"""Builds the parts of one daemon and wires them together.
 
-Owns who knows whom: services get each other as callables here and nowhere else. Starts nothing.
+Owns the wiring: services get each other as callables here and nowhere else. Starts nothing.
 """
 
 import sys
@@ -45,24 +45,24 @@ SHIM = Path(__file__).parent.parent / "shim.py"
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What earlier daemons of this node have left in the state directory."""
+    """What earlier daemons of this node left in the state directory."""
 
     history: History
     files: StayFiles
     stays: list[Stay]
     claimed: list[JournalEntry]
-    """Runs that were claimed and never started: the server waits for them."""
+    """Runs that were claimed but never started; the server waits for them."""
     undelivered: Undelivered
     commands: list[TrainCommand]
-    """Those of `undelivered` which nothing else tells of."""
+    """Those in `undelivered` that are recorded nowhere else."""
     cgroup: Path | None
-    """Delegated to us; earlier daemons may have made groups in it."""
+    """Delegated to us; earlier daemons may have created groups in it."""
     wanted: Wanted
     wanted_file: WantedFile
 
 
 async def read_left_behind(state: StateDir, slots: int) -> LeftBehind:
-    """Read it all; old output files are deleted on the way."""
+    """Read everything; also deletes old output files."""
     files = StayFiles(state.stays, state.exits)
     history = History(state.history)
     await anyio.to_thread.run_sync(history.load)
@@ -85,7 +85,7 @@ async def read_left_behind(state: StateDir, slots: int) -> LeftBehind:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything that runs, or is asked, while the daemon lives."""
+    """Everything that runs or answers requests while the daemon runs."""
 
     pool: Pool
     leases: Leases

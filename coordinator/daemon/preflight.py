@@ -1,7 +1,7 @@
-"""Everything that can be known to be wrong before the first agent starts.
+"""Checks everything that can be checked before the first agent starts.
 
-Owns the order of the questions at start: whatever a user has to mend is said in one line now, not
-by agents that fail later.
+Owns the order of the checks at start: an error that the user must fix is reported in one line now,
+not by agents that fail later.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ log = structlog.get_logger()
 RETRY_SECONDS = 2.0
 NOT_FOR_AGENTS = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS",
                             "LISTEN_PID", "LISTEN_FDNAMES"})  # fmt: skip
-"""systemd's word to us alone; sd_notify(3) and sd_listen_fds(3) say to take them away."""
+"""Variables of systemd for us only; sd_notify(3) and sd_listen_fds(3) say to remove them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the preflight has found out."""
+    """Results of the preflight."""
 
     sweep: SweepPath
     workdir: Path
@@ -55,12 +55,12 @@ async def preflight(
     stack: AsyncExitStack,
     telemetry: Telemetry,
 ) -> Findings:
-    """Ask everything; what stays open is closed by `stack`.
+    """Run all checks; `stack` closes what stays open.
 
     Raises UserError or PeerError with one line for the user.
     """
     if not config.sweep.path:
-        raise ConfigError("--sweep", "is missing; name the sweep as ENTITY/PROJECT/SWEEP_ID")
+        raise ConfigError("--sweep", "missing; give the sweep as ENTITY/PROJECT/SWEEP_ID")
     sweep = SweepPath.parse(config.sweep.path)
     workdir = await _workdir(config)
     login = await anyio.to_thread.run_sync(find_login, environ, workdir)
@@ -73,12 +73,12 @@ async def preflight(
     starter = AgentStarter(StarterSettings(config.pool.agent_start, executable,
                                            for_agents(environ), workdir, log_dir))  # fmt: skip
     stack.push_async_callback(starter.close)
-    async with anyio.create_task_group() as group:  # importing wandb takes as long as the rest
+    async with anyio.create_task_group() as group:  # importing wandb takes as long as all the rest
         group.start_soon(starter.prepare)
         state = await _sweep_state(account, sweep, config.sweep.connect_seconds)
     if state.is_over:
         log.warning("sweep_not_running", sweep=str(sweep), state=state,
-                    hint=f"nothing is handed out until `wandb sweep --resume {sweep}`")  # fmt: skip
+                    hint=f"W&B hands out no runs until `wandb sweep --resume {sweep}`")  # fmt: skip
     gpus = await anyio.to_thread.run_sync(visible_gpus, environ)
     return Findings(
         sweep=sweep,
@@ -102,7 +102,9 @@ def for_agents(environ: Mapping[str, str]) -> dict[str, str]:
 async def _workdir(config: Config) -> Path:
     path = Path(await anyio.Path(config.sweep.workdir).expanduser())
     if not await anyio.Path(path).is_dir():
-        raise ConfigError("[sweep] workdir", f"{path} is no directory; create it or use --workdir")
+        raise ConfigError(
+            "[sweep] workdir", f"{path} is not a directory; create it or use --workdir"
+        )
     return Path(await anyio.Path(path).absolute())
 
 
@@ -113,7 +115,7 @@ async def _sweep_state(account: Account, sweep: SweepPath, patience_seconds: flo
     while True:
         try:
             return await account.sweep_state(sweep)
-        except NoSuchSweepError:  # once is no proof: a server that is being upgraded says so too
+        except NoSuchSweepError:  # once proves nothing: a server that is being upgraded says so too
             if unknown:
                 raise
             unknown = True

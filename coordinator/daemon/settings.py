@@ -1,4 +1,4 @@
-"""What each part needs to know of the configuration, the preflight and the environment.
+"""The settings of each part, from the configuration, the preflight and the environment.
 
 Owns the translation only. Reads no file, starts nothing.
 """
@@ -33,19 +33,19 @@ def asking_of(config: Config) -> Asking:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that is known before the parts are built."""
+    """Everything that is known before the parts are built."""
 
     config: Config
     environ: Mapping[str, str]
-    """The daemon's own, with `[sweep] env` added."""
+    """The daemon's own environment, with `[sweep] env` added."""
     state: StateDir
     node: str
     findings: Findings
     redis_url: str
-    """Of the server in use: the embedded one has an address of its own; "off": none."""
+    """Address of the server in use: the embedded one has its own address; "off": none."""
 
     def lease_settings(self) -> LeaseSettings:
-        """Raises ConfigError for numbers that do not fit each other."""
+        """Raises ConfigError for times that do not work together."""
         redis = self.config.redis
         return LeaseSettings(
             ttl_seconds=redis.ttl_seconds,
@@ -65,7 +65,7 @@ class Setup:
                       rescue.backoff_seconds)  # fmt: skip
 
     def rescue_patience_seconds(self) -> float:
-        """After that a lease of a dead node has come into the rescue queue."""
+        """After this time a lease of a dead node is in the rescue queue."""
         redis = self.config.redis
         return redis.ttl_seconds + redis.grace_seconds + 5
 
@@ -77,7 +77,7 @@ class Setup:
                              self.config.preemption.graceful_cancel)  # fmt: skip
 
     def sweep_command(self) -> SweepCommand:
-        """How the sweep's own state is changed; unlike agents it speaks to the server directly."""
+        """How the state of the sweep is changed; unlike agents, directly on the server."""
         findings = self.findings
         env = self._wandb_environment() | {"WANDB_BASE_URL": findings.login.base_url}
         return SweepCommand(findings.executable, findings.sweep, env, findings.workdir)
@@ -86,7 +86,7 @@ class Setup:
         return for_agents(self.environ) | {"WANDB_API_KEY": self.findings.login.api_key}
 
     def pool_settings(self) -> PoolSettings:
-        """What the node wants to be."""
+        """The desired state of the node."""
         preemption = self.config.preemption
         return PoolSettings(
             slots=self.findings.slots,
@@ -100,13 +100,13 @@ class Setup:
         )
 
     def preempt_signal(self) -> int:
-        """What trainings get when nobody has named a signal."""
+        """The signal for trainings when none was named."""
         return signal_number(asking_of(self.config).signals["SIGTERM"])
 
     def slot_settings(self, files: StayFiles) -> SlotSettings:
         """What all slots share."""
         pool, findings = self.config.pool, self.findings
-        # What the agent was given only to reach us is taken back before the training starts.
+        # What the agent got only to reach us is removed before the training starts.
         back: dict[str, str | None] = {"WANDB_BASE_URL": self.environ.get("WANDB_BASE_URL")}
         if not findings.login.key_from_environment:
             back["WANDB_API_KEY"] = None
@@ -126,7 +126,7 @@ class Setup:
         )
 
     def names(self) -> Names:
-        """What people are shown and does not change."""
+        """Constant values shown to users."""
         url, findings = self.redis_url, self.findings
         return Names(
             node=self.node,

@@ -1,6 +1,6 @@
-"""The state directory: who may use it, what lies where.
+"""The state directory: its lock and its files.
 
-Owns the lock that makes a second daemon on the same directory impossible.
+Owns the lock that prevents a second daemon on the same directory.
 """
 
 import fcntl
@@ -11,7 +11,7 @@ from pathlib import Path
 from coordinator.errors import UserError
 
 LONGEST_SOCKET_PATH = 107
-"""sun_path of sockaddr_un less its zero byte; unix(7)."""
+"""sun_path of sockaddr_un without its zero byte; unix(7)."""
 
 
 class StateDirError(UserError):
@@ -34,7 +34,7 @@ class StateDir:
 
     @property
     def outputs(self) -> Path:
-        """What agents and trainings print."""
+        """Output of agents and trainings."""
         return self.root / "logs"
 
     @property
@@ -44,7 +44,7 @@ class StateDir:
 
     @property
     def stays(self) -> Path:
-        """Trainings that live, for a restarted daemon to adopt."""
+        """Live trainings, for a restarted daemon to adopt."""
         return self.root / "stays"
 
     @property
@@ -59,30 +59,33 @@ class StateDir:
 
     @property
     def undelivered(self) -> Path:
-        """Commands that were fetched and not started."""
+        """Commands that were fetched but not started."""
         return self.root / "undelivered.json"
 
     @property
     def wanted(self) -> Path:
-        """What people asked of the node."""
+        """What users requested of the node."""
         return self.root / "wanted.json"
 
 
 def claim_state_dir(root: Path) -> tuple[StateDir, int]:
-    """Make and lock the directory; the lock lives as long as the returned descriptor.
+    """Create and lock the directory; the lock lasts as long as the returned descriptor.
 
     Raises StateDirError.
     """
     state = StateDir(root)
     if len(os.fsencode(state.shim_socket)) > LONGEST_SOCKET_PATH:
-        raise StateDirError(root, f"is too long for a unix socket ({LONGEST_SOCKET_PATH} bytes)")
+        raise StateDirError(
+            root, f"path too long for a Unix socket (limit {LONGEST_SOCKET_PATH} bytes)"
+        )
     try:
         for folder in (root, state.outputs, state.exits, state.stays, state.journal):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(root / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateDirError(
-            root, f"cannot be used: {error.strerror}; choose another or fix its permissions"
+            root,
+            f"cannot be used: {error.strerror}; choose another directory or fix its permissions",
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,7 +94,7 @@ def claim_state_dir(root: Path) -> tuple[StateDir, int]:
         os.close(lock)
         raise StateDirError(
             root,
-            f"is used by another coordinatord ({owner}); "
+            f"in use by another coordinatord ({owner}); "
             "stop it with `coordinatorctl stop` or choose another directory",
         ) from error
     os.ftruncate(lock, 0)

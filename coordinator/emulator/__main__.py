@@ -29,7 +29,7 @@ from coordinator.emulator.state import Backend
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
 
-_EXAMPLES: Final = """A W&B backend in memory, for tests and demonstrations on this machine.
+_EXAMPLES: Final = """An in-memory W&B backend for tests and demos on this machine.
 
 \b
 Examples:
@@ -40,7 +40,7 @@ Examples:
   python -m coordinator.emulator --fault op=Heartbeat,kind=delay,seconds=0.1,max_seconds=2
 
 \b
-Then, with the address that it prints:
+Then use the address that it prints:
   export WANDB_BASE_URL=http://127.0.0.1:8765
   export WANDB_API_KEY=0123456789012345678901234567890123456789
   wandb sweep sweep.yaml
@@ -70,22 +70,32 @@ class _Rule(click.ParamType[Fault]):
 @click.command(help=_EXAMPLES)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, show_default=True, help="Port; 0 takes a free one.")
-@click.option("--ready-file", type=click.Path(path_type=Path), help="Gets the base URL when ready.")
 @click.option(
-    "--history-file", type=click.Path(path_type=Path), help="Gets each event as JSON line."
+    "--ready-file", type=click.Path(path_type=Path), help="Write the base URL here when ready."
 )
-@click.option("--entity", default="emulator", show_default=True, help="The default entity.")
+@click.option(
+    "--history-file", type=click.Path(path_type=Path), help="Write each event here as a JSON line."
+)
+@click.option("--entity", default="emulator", show_default=True, help="Default entity.")
 @click.option("--api-key", "api_keys", multiple=True, help="Accept only this key (repeatable).")
-@click.option("--time-scale", default=1.0, show_default=True, help="Factor of the two times below.")
-@click.option("--crash-seconds", type=float, help="Silence that ends a run. [default: 300 scaled]")
-@click.option("--reserve-seconds", type=float, help="Life of a claim. [default: 3600 scaled]")
+@click.option("--time-scale", default=1.0, show_default=True, help="Scale of the two times below.")
+@click.option(
+    "--crash-seconds", type=float, help="Silence after which a run crashes. [default: 300 scaled]"
+)
+@click.option("--reserve-seconds", type=float, help="Lifetime of a claim. [default: 3600 scaled]")
 @click.option("--pending", is_flag=True, help="New sweeps are PENDING until an agent asks.")
-@click.option("--early-finish", is_flag=True, help="A sweep ends with its last hand-out.")
-@click.option("--racy-window", default=0.0, help="Seconds of handing a re-queued run to everyone.")
-@click.option("--racy-new", is_flag=True, help="New runs are handed out twice in that window too.")
-@click.option("--wandb-arg/--no-wandb-arg", default=True, help="Hidden _wandb argument of resumes.")
-@click.option("--fault", "rules", type=_Rule(), multiple=True, help="A fault rule (repeatable).")
-@click.option("--seed", default=0, show_default=True, help="Seed of all chance.")
+@click.option(
+    "--early-finish", is_flag=True, help="Finish a sweep when its last run is handed out."
+)
+@click.option(
+    "--racy-window", default=0.0, help="Seconds in which every agent gets a re-queued run."
+)
+@click.option("--racy-new", is_flag=True, help="Also hand out new runs twice in that window.")
+@click.option(
+    "--wandb-arg/--no-wandb-arg", default=True, help="Add the hidden _wandb argument to resumes."
+)
+@click.option("--fault", "rules", type=_Rule(), multiple=True, help="Fault rule (repeatable).")
+@click.option("--seed", default=0, show_default=True, help="Seed of all randomness.")
 def main(**options: Any) -> None:
     """Read the options and serve."""
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What the gateway asks of whoever runs the pool, and what it offers in return."""
+"""The interface between the gateway and the pool."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from coordinator.core.wire import Orders
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server answered to a request that we understand."""
+    """The server's answer to a request that we understand."""
 
     status: int
     body: bytes
@@ -22,33 +22,33 @@ class IdleBeat:
 
     agent_id: str
     ask: Callable[[], Awaitable[Reply]]
-    """Send it upstream, as often as one likes; a lost connection is a Reply of status 502."""
+    """Send it upstream, any number of times; a lost connection is a Reply of status 502."""
 
 
 class Desk(Protocol):
     """The pool as the gateway sees it. `token` is the agent's secret path token."""
 
     def knows(self, token: str) -> bool:
-        """True for an agent that we started."""
+        """True if we started this agent."""
 
     def registered(self, token: str, agent_id: str) -> None:
-        """The server has taken the agent on."""
+        """The server has registered the agent."""
 
     def turned_away(self, token: str, reply: Reply) -> str | None:
-        """The server has refused to take the agent on; the ID of one that is to be our guest."""
+        """The server refused to register the agent; an ID if the gateway admits it itself."""
 
     def is_guest(self, token: str) -> bool:
-        """True for an agent of which the server does not know: it is not to hear of it."""
+        """True if the server does not know the agent and must not get its requests."""
 
     def troubled(self, token: str, reply: Reply) -> None:
         """The server answered an agent with 401, 403, 429 or 5xx, or not at all."""
 
     async def due(self, token: str) -> bool:
-        """Hold the heartbeat of an agent with a run until the server is to hear of it; False: it
-        is not to, the run is over."""
+        """Hold the heartbeat of an agent with a run until it should go to the server; False: do not
+        send it, the run is over."""
 
     def ordered(self, token: str, orders: Orders) -> bool:
-        """The server has given orders to an agent with a run; False: it is to hear of none now."""
+        """The server has sent commands to an agent with a run; False: do not pass them on now."""
 
     async def idle(self, token: str, beat: IdleBeat) -> bytes:
-        """Hold a claim; the body of the answer to the agent."""
+        """Hold a claim; returns the body of the answer to the agent."""

@@ -1,8 +1,8 @@
-"""The proxy itself: passes everything through, save the three documents that `core.wire` knows.
+"""The proxy itself: passes everything through, except the three documents that `core.wire` knows.
 
-Owns the loopback port. Adds no credentials, changes no header that matters, and when it does not
-recognise a document it passes it on as it came. A request without a known token is refused: other
-users of the machine can reach a loopback port.
+Owns the loopback port. Adds no credentials, changes no relevant header, and passes documents
+that it does not know on unchanged. A request without a known token is refused, because other users
+of the machine can reach a loopback port.
 """
 
 import gzip
@@ -41,7 +41,7 @@ HOP_BY_HOP = frozenset(
         "content-encoding",
     }
 )
-"""RFC 9110, 7.6.1, and what aiohttp computes anew for each side."""
+"""RFC 9110, 7.6.1, and what aiohttp computes for each side."""
 UPSTREAM_SECONDS = 60.0
 MAX_BODY = 256 * 1024 * 1024
 
@@ -67,7 +67,7 @@ class Gateway:
         """Serve until cancelled."""
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_route("*", "/a/{token}/{tail:.*}", self._handle)
-        # Bodies go on as they came, so aiohttp must not undo their compression.
+        # Bodies are passed on unchanged, so aiohttp must not decompress them.
         runner = web.AppRunner(app, handler_cancellation=True, auto_decompress=False,
                                access_log=None, shutdown_timeout=1)  # fmt: skip
         await runner.setup()
@@ -95,7 +95,7 @@ class Gateway:
         if wire.is_heartbeat(query):
             return await self._heartbeat(request, token, query, body)
         reply = await self._send(request, body)
-        if not self._desk.knows(token):  # it has ended meanwhile
+        if not self._desk.knows(token):  # it has ended in the meantime
             return _respond(reply)
         if _is_trouble(reply):
             self._desk.troubled(token, reply)
@@ -133,7 +133,7 @@ class Gateway:
         if not await self._desk.due(token):
             return _respond(nothing)
         reply = await ask()
-        if not self._desk.knows(token):  # it has ended meanwhile
+        if not self._desk.knows(token):  # it has ended in the meantime
             return _respond(nothing)
         if _is_trouble(reply):
             self._desk.troubled(token, reply)
@@ -158,7 +158,7 @@ class Gateway:
             return _unreachable(error)
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        """Pass on what we have no interest in, without holding it in memory."""
+        """Pass on a request that we do not read, without keeping it in memory."""
         answer: web.StreamResponse | None = None
         try:
             async with self._session.request(
@@ -179,12 +179,14 @@ class Gateway:
         except (ClientError, TimeoutError, OSError) as error:
             if answer is None:
                 return _respond(_unreachable(error))
-            if request.transport is not None:  # only a broken connection can say "that was half"
+            if (
+                request.transport is not None
+            ):  # only a broken connection can signal an incomplete body
                 request.transport.abort()
             return answer
 
     def _target(self, request: web.Request) -> URL:
-        """The address upstream, with every escape of the agent's as it was."""
+        """The upstream address, with the agent's escapes unchanged."""
         _, _, _, tail = request.rel_url.raw_path_qs.split("/", 3)
         return URL(f"{self._upstream}/{tail}", encoded=True)
 
@@ -197,13 +199,13 @@ def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _encoding(headers: Mapping[str, str]) -> dict[str, str]:
-    """The body goes on as it came, so its encoding must go with it."""
+    """The body is passed on unchanged, so its encoding must be too."""
     value = headers.get("Content-Encoding")
     return {"Content-Encoding": value} if value else {}
 
 
 def _plain(body: bytes, encoding: str) -> bytes:
-    """The body without its compression, for reading only; what we cannot read stays as it is."""
+    """The decompressed body, only for reading; a body that we cannot read stays as it is."""
     try:
         return gzip.decompress(body) if encoding.lower() == "gzip" else body
     except (OSError, EOFError, zlib.error):
@@ -211,13 +213,13 @@ def _plain(body: bytes, encoding: str) -> bytes:
 
 
 def _is_trouble(reply: Reply) -> bool:
-    """The server is overloaded, broken, gone, or does not want the key."""
+    """The server is overloaded, failing, gone, or rejects the key."""
     refused = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}
     return reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR or reply.status in refused
 
 
 def _retry_after(value: str) -> float | None:
-    """Seconds or a date (RFC 9110, 10.2.3); None when it is neither."""
+    """Seconds or a date (RFC 9110, 10.2.3); None if it is neither."""
     if value.isdecimal():
         return float(value)
     try:

@@ -1,4 +1,4 @@
-"""Which GPUs this node may use, and which slot gets which."""
+"""The GPUs that this node can use, and their assignment to slots."""
 
 from coordinator.gpu.assign import assign, visible_gpus
 

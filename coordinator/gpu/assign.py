@@ -1,7 +1,7 @@
-"""Counts GPUs through NVML and deals them out to slots.
+"""Counts GPUs through NVML and assigns them to slots.
 
-Owns CUDA_VISIBLE_DEVICES of trainings. What the daemon itself was given (SLURM, a container) is the
-limit: a device outside it is never dealt. Without nvidia-ml-py or a driver there are no GPUs.
+Owns CUDA_VISIBLE_DEVICES of trainings. The daemon's own devices (from SLURM or a container) are the
+limit: other devices are never assigned. Without nvidia-ml-py or a driver there are no GPUs.
 """
 
 import importlib
@@ -11,9 +11,9 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    """Names (indices or UUIDs) of the GPUs that we may use; call it in a thread: NVML may be slow.
+    """Names (indices or UUIDs) of the GPUs that we can use; call it in a thread: NVML may be slow.
 
-    An empty or negative CUDA_VISIBLE_DEVICES means none, as it does to CUDA. Source: CUDA C++
+    An empty or negative CUDA_VISIBLE_DEVICES means none, as in CUDA. Source: CUDA C++
     Programming Guide, "CUDA Environment Variables".
     """
     if VARIABLE in environ:
@@ -32,7 +32,7 @@ def visible_gpus(environ: Mapping[str, str]) -> list[str]:
 
 
 def assign(gpus: Sequence[str], slot: int, per_slot: int) -> list[str]:
-    """The GPUs of `slot`; several slots share them when there are more slots than GPUs."""
+    """The GPUs of `slot`; slots share GPUs if there are more slots than GPUs."""
     if not gpus or per_slot == 0:
         return []
     start = slot * per_slot

@@ -1,4 +1,4 @@
-"""Preemption notices from outside: signals to the daemon, and what clouds tell their machines."""
+"""Preemption notices from outside: signals to the daemon, and notices of clouds."""
 
 from coordinator.notices.clouds import watch_clouds
 from coordinator.notices.signals import watch_signals

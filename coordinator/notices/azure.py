@@ -1,8 +1,8 @@
 """Azure: scheduled events of this machine, and their acknowledgement.
 
 Source: "Azure Metadata Service: Scheduled Events for Linux VMs": ask once a second; the very first
-request enables the service and may take two minutes; a machine hears of the events of its whole set
-and knows its own by name; a StartRequest lets an event begin before NotBefore.
+request enables the service and may take two minutes; a machine gets the events of its whole set
+and identifies its own by name; a StartRequest lets an event start before NotBefore.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
 
 async def watch_azure(source: Source, *, acknowledge: bool) -> None:
-    """Look for events until cancelled; `acknowledge` those that have been made way for."""
+    """Watch for events until cancelled; `acknowledge` those for which everything has ended."""
     await source.watch(_Azure(source, acknowledge=acknowledge).poll, POLL_SECONDS)
 
 
@@ -46,7 +46,7 @@ class _Azure:
         return partial(self._start, notice) if self._acknowledge and given_up else None
 
     async def _start(self, notice: CloudNotice) -> None:
-        """Nothing runs here any more: the event need not wait."""
+        """Nothing runs here any more: the event does not need to wait."""
         await self._source.ask(
             EVENTS, HEADERS, method="POST", data=azure_start_request(notice.identity)
         )

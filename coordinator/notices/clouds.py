@@ -1,4 +1,4 @@
-"""Starts the watchers of those clouds that the configuration names; asks nobody else anything."""
+"""Starts the watchers of the configured clouds; sends no other requests."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -33,10 +33,10 @@ async def watch_clouds(settings: Preemption, environ: Mapping[str, str], heed: H
 
 
 def endpoint(cloud: Cloud, configured: Mapping[str, str], environ: Mapping[str, str]) -> str:
-    """Where the service is: as configured, as the vendor's own tools are told, or by default.
+    """Address of the service: configured, from a variable of the vendor's tools, or the default.
 
     Source: AWS SDKs and Tools Reference, AWS_EC2_METADATA_SERVICE_ENDPOINT; google-auth,
-    GCE_METADATA_HOST. Azure has no variable for machines of its own.
+    GCE_METADATA_HOST. Azure has no such variable for its machines.
     """
     if cloud in configured:
         return configured[cloud]

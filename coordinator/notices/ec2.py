@@ -1,7 +1,7 @@
 """EC2: interruption notices and rebalance recommendations, by IMDSv2.
 
 Owns the session token. Source: EC2 User Guide, "Use the Instance Metadata Service" (the token, its
-headers, at most six hours) and "Spot Instance interruption notices" (404 while there is none, look
+headers, at most six hours) and "Spot Instance interruption notices" (404 while there is none, poll
 every five seconds).
 """
 
@@ -24,7 +24,7 @@ REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
 
 
 async def watch_ec2(source: Source) -> None:
-    """Look for notices until cancelled."""
+    """Watch for notices until cancelled."""
     await source.watch(_Ec2(source).poll, POLL_SECONDS)
 
 
@@ -43,7 +43,7 @@ class _Ec2:
             self._source.tell(ec2_rebalance(rebalance.body))
 
     async def _document(self, path: str) -> Document:
-        """The document at `path`, with a new token where the old one is not taken any more."""
+        """The document at `path`, with a new token if the old one is no longer accepted."""
         if monotonic() >= self._renew_at:
             await self._fetch_token()
         answer = await self._source.ask(path, {"X-aws-ec2-metadata-token": self._token})

@@ -1,8 +1,8 @@
-"""Compute Engine: preemption and host maintenance, each by a request that waits for a change.
+"""Compute Engine: preemption and host maintenance, each by a blocking request.
 
 Source: Compute Engine, "Query VM metadata": `wait_for_change`, `last_etag`, `timeout_sec`, and the
-header without which the server refuses. Reading maintenance-event is also what makes Compute Engine
-warn 60 s before a live migration.
+header without which the server rejects requests. Compute Engine warns 60 s before a live
+migration only if maintenance-event is read.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ MAINTENANCE = "/computeMetadata/v1/instance/maintenance-event"
 HEADERS = {"Metadata-Flavor": "Google"}
 WAIT_SECONDS = 60
 PAUSE_SECONDS = 0.2
-"""Between two requests: a server that does not wait must not make us spin."""
+"""Between two requests, to avoid a busy loop if a server does not block."""
 
 
 async def watch_gce(source: Source) -> None:
@@ -40,7 +40,7 @@ class _Value:
 
     async def poll(self) -> None:
         query, seconds = "", ANSWER_SECONDS
-        if self._etag:  # before that the value may have changed already: do not wait
+        if self._etag:  # without it the value may have changed already: do not wait
             wait = {"wait_for_change": "true", "timeout_sec": WAIT_SECONDS, "last_etag": self._etag}
             query, seconds = f"?{urlencode(wait)}", WAIT_SECONDS + ANSWER_SECONDS
         answer = await self._source.ask(self._path + query, HEADERS, seconds=seconds)

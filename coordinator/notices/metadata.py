@@ -1,8 +1,8 @@
-"""One cloud's metadata service: asking it over HTTP, telling of a notice once, complaining once.
+"""One cloud's metadata service: HTTP requests; each notice and each failure is reported once.
 
 Owns the requests and their time-outs. Time is taken from the service's own `Date`, so that a wrong
-clock on this machine neither shortens nor lengthens a deadline. No proxy is ever used: the services
-answer their own machine only.
+clock on this machine neither shortens nor lengthens a deadline. Proxies are not used: the services
+only answer their own machine.
 """
 
 import os
@@ -25,12 +25,12 @@ RETRY_SECONDS = 5.0
 OK, NO_CONTENT, BAD_REQUEST, UNAUTHORIZED, NOT_FOUND = 200, 204, 400, 401, 404
 
 Heed = Callable[[CloudNotice], Awaitable[None]]
-"""Acts on a notice; returns once the node has done what it will do."""
+"""Acts on a notice; returns when the node has finished its reaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An answer of the service: a document, or that there is none (404)."""
+    """An answer of the service: a document, or none (404)."""
 
     status: int
     body: bytes
@@ -39,7 +39,7 @@ class Document:
 
     @property
     def found(self) -> bool:
-        """There is one."""
+        """True if there is a document."""
         return self.status != NOT_FOUND
 
     @property
@@ -53,7 +53,7 @@ class NoDocumentError(Exception):
 
 
 TROUBLE = (NoDocumentError, aiohttp.ClientError, TimeoutError, ValueError)
-"""Refused, out of reach, too slow, or no document of the vendor's."""
+"""Refused, unreachable, too slow, or not a document of the vendor."""
 
 
 class Source:
@@ -70,7 +70,7 @@ class Source:
         self._told: set[str] = set()
         self._reached = False
         self._failing: set[object] = set()
-        """The polls that failed last; one that fails among others that do not is said once too."""
+        """The polls that failed last; a single failing poll among others is also reported once."""
 
     async def ask(
         self,
@@ -81,7 +81,7 @@ class Source:
         data: bytes | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> Document:
-        """One request; 401 and 404 are answers too.
+        """Send one request; 401 and 404 are answers too.
 
         Raises NoDocumentError for another refusal, aiohttp.ClientError, TimeoutError.
         """
@@ -97,7 +97,7 @@ class Source:
         return Document(status, body, _time(dated), etag)
 
     async def watch(self, poll: Callable[[], Awaitable[None]], pause_seconds: float) -> None:
-        """Call `poll` for ever; whatever goes wrong is said once, until it goes well again."""
+        """Call `poll` forever; a failure is reported once, until it works again."""
         while True:
             try:
                 await poll()
@@ -115,7 +115,7 @@ class Source:
     def tell(
         self, notice: CloudNotice, afterwards: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Have `notice` acted on, once; `afterwards` when that is done. Watching goes on."""
+        """Act on `notice`, once, then call `afterwards`. Watching continues."""
         if notice.identity not in self._told:
             self._told.add(notice.identity)
             self.group.start_soon(self._act, notice, afterwards)
@@ -148,7 +148,7 @@ def _time(dated: str) -> datetime:
 
 
 def _words(error: Exception) -> str:
-    """What went wrong, without the library's own notation."""
+    """The error in words, without the library's notation."""
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return os.strerror(number) if number else str(error.os_error)

@@ -1,7 +1,7 @@
 """SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 to the daemon are preemption notices.
 
-Owns the receiving only: signals set intent, the pool decides. SIGHUP is taken so that a closed
-terminal does not end the daemon with its trainings left alone.
+Only receives them; the pool decides. SIGHUP is caught so that closing a terminal does not end the
+daemon and leave its trainings alone.
 """
 
 import signal

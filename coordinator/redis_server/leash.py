@@ -1,11 +1,11 @@
-"""Puts the server on a leash, then becomes it: run as `python -I -S leash.py PARENT PROGRAM ...`.
+"""Ties the server to its parent, then becomes it: `python -I -S leash.py PARENT PROGRAM ...`.
 
 Owns the parent-death signal. Standard library only, and no import of ours: it runs without a site
 directory, for a few milliseconds. It must never return.
 
 The kernel ties the signal to the *thread* that started this process: the daemon starts it from the
-thread of its loop. SIGKILL, since a stopped or wedged server must go too; nothing is lost by it,
-the append-only file has everything that was answered. An orderly stop is the daemon's own act.
+thread of its loop. It is SIGKILL, because a stopped or hanging server must go too. Nothing is
+lost: the append-only file has everything that was answered. The daemon itself does an orderly stop.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Exit 3 when the parent is gone already, 4 when the kernel refuses, else become the server."""
+    """Exit 3 if the parent is already gone, 4 if the kernel refuses, else become the server."""
     parent, program = int(sys.argv[1]), sys.argv[2]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:

@@ -1,7 +1,7 @@
 """Telemetry: every lifecycle step as one structured event.
 
-Owns the way of an event from `structlog.get_logger().info(...)` to stderr, to the events file and
-to those who follow. Secrets must never pass it, and no trouble of its own may end the daemon.
+Owns the path of an event from `structlog.get_logger().info(...)` to stderr, to the events file and
+to followers. Secrets must never pass it, and its own errors must never end the daemon.
 The names are loaded on first use: structlog costs a quarter of a second, and coordinatorctl
 needs only `line`.
 """
@@ -16,7 +16,7 @@ __all__ = ["Event", "Subscription", "Telemetry", "configure"]
 
 
 def __getattr__(name: str) -> Any:
-    """PEP 562: import the module behind a public name when somebody asks for it."""
+    """PEP 562: import the module of a public name on first use."""
     if name in {"Event", "Subscription"}:
         from coordinator.telemetry import hub  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
 """Writes lines to stderr.
 
-Owns that stream. A reader that does not read costs its own lines, never the daemon's time: each
-line waits a moment at most, and none while the stream is known to be stuck.
+Owns that stream. A reader that does not read loses lines but never blocks the daemon: each line
+waits briefly, and not at all while the stream is known to be stuck.
 """
 
 import os
@@ -25,7 +25,7 @@ class Console:
 
     @property
     def is_terminal(self) -> bool:
-        """True when a person looks on."""
+        """True if stderr is a terminal."""
         return self._fd is not None and os.isatty(self._fd)
 
     def write(self, line: bytes) -> None:

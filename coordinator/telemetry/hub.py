@@ -1,7 +1,7 @@
-"""Hands each event to everybody who follows, without ever waiting for them.
+"""Passes each event to all followers, without ever waiting for them.
 
 Owns the subscribers and their bounded buffers. A subscriber that is too slow loses its oldest
-events and is told how many; the one who logs never notices.
+events and is told how many; logging is not affected.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Subscription:
             waiting, self._waiting = self._waiting, None
             try:
                 self._loop.call_soon_threadsafe(waiting.set)
-            except RuntimeError:  # the loop has ended, and the follower with it
+            except RuntimeError:  # the loop and its follower have ended
                 self._hub.remove(self)
 
     def _next(self) -> Event | None:
@@ -98,16 +98,16 @@ class Hub:
         self._subscriptions: list[Subscription] = []
 
     def add(self, subscription: Subscription) -> None:
-        """Begin to deliver to `subscription`; the caller holds the lock."""
+        """Start to deliver to `subscription`; the caller holds the lock."""
         self._subscriptions.append(subscription)
 
     def remove(self, subscription: Subscription) -> None:
-        """Stop delivering to `subscription`; harmless when it is not there."""
+        """Stop delivering to `subscription`; does nothing if it is not there."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
 
     def publish(self, event: Event) -> None:
-        """Offer `event` to everybody; the caller holds the lock."""
+        """Offer `event` to all subscriptions; the caller holds the lock."""
         for subscription in tuple(self._subscriptions):
             subscription.offer(event)
 

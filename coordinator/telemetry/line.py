@@ -1,7 +1,7 @@
-"""The form of an event that a person reads: one line, the same in the daemon and coordinatorctl.
+"""The readable form of an event: one line, the same in the daemon and coordinatorctl.
 
-Owns layout and colour only. No field may bring a control character to a terminal. It must import
-nothing heavy: coordinatorctl starts with it.
+Owns only layout and color. No control character may reach a terminal. It must import nothing heavy,
+because coordinatorctl loads it.
 """
 
 import json
@@ -35,7 +35,7 @@ def human_line(event: Mapping[str, Any], *, colour: bool) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A word stays bare; what has blanks, quotes or control characters is quoted as JSON."""
+    """A plain word is unchanged; spaces, quotes or control characters make it a JSON string."""
     if isinstance(value, str) and value and value.isprintable() and not set(value) & set(' "='):
         return value
     return plain(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

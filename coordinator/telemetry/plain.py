@@ -1,6 +1,6 @@
-"""Turns whatever a caller put into an event into plain JSON values.
+"""Converts the values of an event to plain JSON values.
 
-Owns that conversion. It is total: no value, however odd, may make a log call fail.
+Owns that conversion. It is total: no value may make a log call fail.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 MAX_TEXT = 32_000
-"""Characters kept of one text; longer ones are cut, so that no event can fill the disk."""
+"""Maximum length of one text; longer texts are cut, so that no event can fill the disk."""
 _MAX_DEPTH = 6
 _INT_LIMIT = 2**63
 

@@ -1,4 +1,4 @@
-"""Takes secrets out of events.
+"""Removes secrets from events.
 
 Owns the rules for what counts as one. It errs towards redacting: a lost detail can be asked for, a
 leaked key cannot be taken back. It must never raise.
@@ -14,7 +14,7 @@ _KEY = re.compile(_WORDS, re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=://)[^\s/@\"']+@")
 """user:password@ in a URL (RFC 3986, section 3.2.1)."""
 _GATEWAY = re.compile(r"(://[^\s/]+/a/)[\w-]{8,}")
-"""The token that names an agent in its gateway address."""
+"""The token of an agent in its gateway address."""
 _SCHEME = re.compile(r"\b(Basic|Bearer)\s+[\w+/=.~-]{6,}", re.IGNORECASE)
 """The value of an Authorization header (RFC 7617, RFC 6750)."""
 _HEADER = re.compile(r"(authorization[\"']?\s*[=:]\s*[\"']?)[^\r\n\"']+", re.IGNORECASE)
@@ -34,16 +34,16 @@ class Redactor:
         self._secrets: tuple[str, ...] = ()
 
     def register(self, value: str) -> None:
-        """Redact `value` wherever it turns up, also in its URL-quoted form."""
+        """Redact `value` everywhere, also in its URL-quoted form."""
         forms = {value, quote(value, safe="")}
         known = forms.union(self._secrets)
-        # The longest first: a secret that contains another must not leave its tail behind.
+        # The longest first: a secret that contains another must be replaced completely.
         self._secrets = tuple(
             sorted((form for form in known if len(form) >= _SHORTEST), key=len, reverse=True)
         )
 
     def field(self, key: str, value: Any) -> Any:
-        """The value of field `key`, which has been made plain before."""
+        """The value of field `key`, which must be plain already."""
         if value is not None and not isinstance(value, bool | int | float) and _KEY.search(key):
             return REDACTED
         if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""The events file: one JSON object a line, rotated by size.
+"""The events file: one JSON object per line, rotated by size.
 
 Owns the file and its older parts `NAME.1` (newest) to `NAME.<keep>`. One thread uses it. It raises
-OSError and leaves it to the caller what that means; it must never leave half a line behind.
+OSError to the caller, and must never leave half a line.
 """
 
 import errno
@@ -12,7 +12,7 @@ from pathlib import Path
 _MODE = 0o640
 _CHUNK = 65_536
 _MAX_PARTS = 64
-"""Parts opened to answer one question about the past."""
+"""Maximum number of parts opened to read past events."""
 
 
 class EventsFile:
@@ -32,7 +32,7 @@ class EventsFile:
             self._rotate()
             fd = self._opened()
         written = os.write(fd, line)
-        if written < len(line):  # the disk is full: take the torn line back
+        if written < len(line):  # the disk is full: remove the partial line
             os.ftruncate(fd, self._size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         self._size += written
@@ -44,7 +44,7 @@ class EventsFile:
             self._fd = None
 
     def snapshot(self) -> "Snapshot":
-        """What is in the file and its older parts now; stays readable when they are rotated."""
+        """The current content of the file and its older parts; readable after a rotation."""
         parts: list[Part] = []
         for number in range(min(self._keep, _MAX_PARTS) + 1):
             try:
@@ -58,7 +58,7 @@ class EventsFile:
         return self.path.with_name(f"{self.path.name}.{number}") if number else self.path
 
     def _opened(self) -> int:
-        """The file at `path`: opened anew when somebody moved or removed the one we had."""
+        """The file at `path`; reopened if it was moved or removed."""
         if self._fd is not None:
             ours = os.fstat(self._fd)
             try:
@@ -72,7 +72,7 @@ class EventsFile:
         self._fd = os.open(self.path, flags, _MODE)
         self._size = os.fstat(self._fd).st_size
         if self._size and os.pread(self._fd, 1, self._size - 1) != b"\n":
-            # Somebody died in the middle of a line; ours must not be glued to it.
+            # A process died in the middle of a line; do not append to that line.
             self._size += os.write(self._fd, b"\n")
         return self._fd
 
@@ -87,7 +87,7 @@ class EventsFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An open file of which the first `size` bytes count."""
+    """An open file; only its first `size` bytes are used."""
 
     fd: int
     size: int

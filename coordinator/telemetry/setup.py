@@ -1,7 +1,7 @@
-"""Sets structlog and logging up, and is what the rest of the daemon holds of telemetry.
+"""Sets up structlog and logging; the interface of telemetry for the rest of the daemon.
 
-Owns the order of the steps of an event: record, redact, publish, write. It must never let an
-exception out of a log call.
+Owns the order of the steps of an event: record, redact, publish, write. A log call must never raise
+an exception.
 """
 
 import atexit
@@ -29,7 +29,7 @@ from coordinator.telemetry.writer import Line, Marker, Writer
 
 Format = Literal["auto", "json", "console"]
 REMEMBERED = 1000
-"""Events kept in memory for `tail` when there is no events file."""
+"""Events kept in memory for `tail` if there is no events file."""
 _FLUSH_SECONDS = 2.0
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -46,8 +46,8 @@ def configure(
 ) -> "Telemetry":
     """Send every event to stderr (or `stream`) and, if given, to `events_file`.
 
-    `format` "auto" means the console form on a terminal and JSON lines elsewhere. Never raises for
-    trouble with the file: that becomes the event `events_file_write_failed`.
+    `format` "auto" means console lines on a terminal and JSON lines elsewhere. Errors of the file
+    are not raised; they become the event `events_file_write_failed`.
     """
     file = None
     if events_file is not None:
@@ -65,7 +65,7 @@ def configure(
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.ReturnLoggerFactory(),
-        # Loggers are module globals: a cached one would keep the set-up of an earlier test.
+        # Loggers are module globals: a cached one would keep the setup of an earlier test.
         cache_logger_on_first_use=False,
     )
     telemetry.start()
@@ -77,7 +77,7 @@ def _is_human(format: Format, console: Console) -> bool:
 
 
 class Telemetry:
-    """The running pipeline. `close()` writes what waits and undoes the set-up."""
+    """The running pipeline. `close()` writes waiting events and undoes the setup."""
 
     def __init__(
         self, node: str, file: EventsFile | None, console: Console, *, human: bool
@@ -97,7 +97,7 @@ class Telemetry:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End subscriptions, write what waits (bounded), give structlog and logging back."""
+        """End subscriptions, write waiting events (limited), restore structlog and logging."""
         atexit.unregister(self.close)
         self._capture.stop()
         self._hub.close()
@@ -109,7 +109,7 @@ class Telemetry:
         self._redactor.register(value)
 
     def redact(self, text: str) -> str:
-        """`text` as it may be shown: without secrets and safe to encode."""
+        """`text` ready to be shown: without secrets and safe to encode."""
         return self._redactor.text(clean(text))
 
     def subscribe(self, buffer: int = 1000) -> Subscription:
@@ -118,7 +118,7 @@ class Telemetry:
             return self._subscribe(buffer)
 
     async def follow(self, past: int, buffer: int = 1000) -> Subscription:
-        """The last `past` events, then those from now on: none missing, none twice."""
+        """The last `past` events, then new ones: none missing, none twice."""
         with self._hub.lock:
             subscription = self._subscribe(buffer)
             marker, remembered = self._mark()
@@ -137,7 +137,7 @@ class Telemetry:
         return _read(marker, remembered, count)
 
     def process(self, _logger: Any, _method: str, fields: structlog.typing.EventDict) -> NoReturn:
-        """The last processor of structlog: nothing goes on from here."""
+        """The last processor of structlog: nothing is passed on."""
         record = self._record(fields)
         line = msgspec.json.encode(record) + b"\n"
         shown = line
@@ -160,7 +160,7 @@ class Telemetry:
             "node": self._node,
         }
         for key, value in fields.items():
-            # A field of the caller's must not pass for one of the four.
+            # A field of the caller must not replace one of the four.
             shown = f"{key}_" if key in HEAD else key
             record[shown] = self._redactor.field(key, plain(value))
         return record
@@ -201,7 +201,7 @@ def _now() -> str:
 
 
 def _read(marker: Marker, remembered: list[Event] | None, count: int) -> list[Event]:
-    """The last `count` events before `marker`; lines that are no JSON objects are left out."""
+    """The last `count` events before `marker`; lines that are not JSON objects are skipped."""
     if remembered is not None:
         return remembered[-count:] if count else []
     if not marker.reached.wait(_FLUSH_SECONDS) or marker.snapshot is None:

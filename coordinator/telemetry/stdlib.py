@@ -1,6 +1,6 @@
-"""Routes what libraries log (aiohttp, redis, asyncio) and warnings into the same events.
+"""Turns log records of libraries (aiohttp, redis, asyncio) and warnings into events.
 
-Owns the root logger's handler while it is started. Only WARNING and above: libraries are chatty.
+Owns the root logger's handler while it is started. Only WARNING and above: libraries log a lot.
 """
 
 import logging
@@ -26,7 +26,7 @@ class Capture(logging.Handler):
         logging.captureWarnings(True)
 
     def stop(self) -> None:
-        """Give the root logger back as it was."""
+        """Restore the root logger."""
         if self._before is None:
             return
         root = logging.getLogger()
@@ -37,7 +37,7 @@ class Capture(logging.Handler):
         root.handlers[:] = handlers
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log `record` as an event; trouble with its arguments must not reach the library."""
+        """Log `record` as an event; errors in its arguments must not reach the library."""
         try:
             message = record.getMessage()
         except Exception:

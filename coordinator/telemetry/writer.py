@@ -1,7 +1,7 @@
-"""The thread that writes events, so that no disk and no reader of stderr can hold up the daemon.
+"""The thread that writes events, so that no disk and no reader of stderr can block the daemon.
 
-Owns the events file and the console while it runs. Lines go to the file first. Trouble with either
-is told once as an event, counted, and told again when it is over; it never reaches the caller.
+Owns the events file and the console while it runs. Lines go to the file first. Failures of either
+are reported once as an event and counted, and again when they are over; the caller never sees them.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from coordinator.telemetry.rotation import EventsFile, Snapshot
 log = structlog.get_logger()
 
 MAX_WAITING = 20_000
-"""Lines that may wait for a disk that hangs; further ones are lost and counted."""
+"""Lines that may wait for a hanging disk; further lines are lost and counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class Line:
 
 @dataclass(slots=True)
 class Marker:
-    """A place in the order of events: `snapshot` is what was written before it."""
+    """A position in the order of events: `snapshot` is what was written before it."""
 
     reached: threading.Event = field(default_factory=threading.Event)
     snapshot: Snapshot | None = None
 
 
 class Writer:
-    """Takes lines from any thread and never blocks the one that gives them."""
+    """Accepts lines from any thread and never blocks it."""
 
     def __init__(self, file: EventsFile | None, console: Console) -> None:
         self._file = file
@@ -50,27 +50,27 @@ class Writer:
         self._thread.start()
 
     def put(self, line: Line) -> None:
-        """Write `line` soon."""
+        """Queue `line` for writing."""
         if self._queue.qsize() >= MAX_WAITING:
             self._queue_lost += 1
             return
         self._queue.put(line)
 
     def mark(self) -> Marker:
-        """A marker behind everything that was put before."""
+        """A marker after everything that was queued before."""
         marker = Marker()
         self._queue.put(marker)
         return marker
 
     def close(self, timeout_seconds: float) -> None:
-        """Write what waits, then end; give up after `timeout_seconds`."""
+        """Write waiting lines, then end; give up after `timeout_seconds`."""
         self._queue.put(None)
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             self._handle(item)
-        # What this thread itself had to say about the last lines came in behind the end.
+        # This thread's own events about the last lines were queued after the end.
         while not self._queue.empty():
             self._handle(self._queue.get())
         if self._file is not None:

@@ -1,4 +1,4 @@
-"""The user's W&B account as wandb itself would find it: address, key, executable, questions."""
+"""The user's W&B account as wandb itself would find it: address, key, executable, requests."""
 
 from coordinator.wandb_account.executable import AgentCommand, find
 from coordinator.wandb_account.login import Login, find_login, proxy_for

@@ -1,7 +1,7 @@
-"""Finds the wandb command and asks it which options it has.
+"""Finds the wandb command and checks which options it has.
 
 Owns the agent's command line. Options are probed, not assumed: `--forward-signals` came with 0.24,
-and a refused option would end every agent.
+and an unknown option would end every agent.
 """
 
 import re
@@ -18,10 +18,10 @@ from coordinator.errors import UserError
 
 PROBE_SECONDS = 60.0
 HEAD_BYTES = 8192
-"""More than the whole of a script that pip, uv or conda writes for an entry point."""
+"""Larger than any script that pip, uv or conda writes for an entry point."""
 ENTRY = re.compile(r"^from wandb\.cli\.cli import cli$", re.MULTILINE)
 SHELL_DETOUR = re.compile(r"""^'''exec' (["']?)(?P<python>.+?)\1 "\$0" "\$@"$""")
-"""pip's second line where the interpreter's path is too long for `#!`, or has a blank in it."""
+"""pip's second line if the interpreter's path is too long for `#!` or contains a space."""
 
 
 class NoWandbError(UserError):
@@ -43,7 +43,7 @@ class NotForkableError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class AgentCommand:
-    """How an agent of this machine is started."""
+    """How agents are started on this machine."""
 
     executable: str
     forward_signals: bool
@@ -55,12 +55,12 @@ class AgentCommand:
 
     @classmethod
     def from_help(cls, executable: str, text: str) -> "AgentCommand":
-        """The command line by what `wandb agent --help` prints."""
+        """The command line, derived from the output of `wandb agent --help`."""
         return cls(executable, "--forward-signals" in text)
 
 
 def find(configured: str, environ: Mapping[str, str]) -> str:
-    """Path of the wandb command: as configured, else on PATH, else beside this Python.
+    """Path of the wandb command: as configured, else on PATH, else next to this Python.
 
     Raises NoWandbError.
     """
@@ -70,7 +70,7 @@ def find(configured: str, environ: Mapping[str, str]) -> str:
         beside = Path(sys.executable).with_name("wandb")
         found = shutil.which("wandb", path=environ.get("PATH")) or shutil.which(str(beside))
     if found is None:
-        raise NoWandbError(configured, "is no command that can be executed")
+        raise NoWandbError(configured, "is not an executable command")
     return found
 
 
@@ -93,7 +93,7 @@ def python_of(path: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def _interpreter(text: str) -> list[str]:
-    """What the first line of a script names; [] for none."""
+    """The interpreter that the first line of a script names; [] for none."""
     first, second = (*text.splitlines()[:2], "", "")[:2]
     if detour := SHELL_DETOUR.match(second):
         return [detour["python"]]
@@ -106,7 +106,7 @@ def _interpreter(text: str) -> list[str]:
 async def probe(path: str, environ: Mapping[str, str], workdir: Path) -> AgentCommand:
     """Ask the wandb command at `path` for its options; starts it once, about a second.
 
-    Raises NoWandbError when it does not work.
+    Raises NoWandbError if it does not work.
     """
     return AgentCommand.from_help(path, await _output([path, "agent", "--help"], environ, workdir))
 

@@ -2,7 +2,7 @@
 
 Order, as in wandb: WANDB_BASE_URL, then `base_url` in the settings files (workdir/wandb/settings
 over ~/.config/wandb/settings), then the public cloud; WANDB_API_KEY, then the netrc file under the
-host's name. Owns no secret longer than it must and never logs one.
+host's name. Keeps no secret longer than needed and never logs one.
 """
 
 import configparser
@@ -30,28 +30,28 @@ class NoApiKeyError(UserError):
 
 
 class BadBaseUrlError(UserError):
-    """WANDB_BASE_URL is no http address"""
+    """WANDB_BASE_URL is not an http address"""
 
     def __init__(self, base_url: str) -> None:
         super().__init__(
-            f"WANDB_BASE_URL: {base_url!r} is no http:// or https:// address; "
+            f"WANDB_BASE_URL: {base_url!r} is not an http:// or https:// address; "
             f"unset it to use {PUBLIC_CLOUD}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Where W&B is and how to be let in."""
+    """The W&B server and the credentials for it."""
 
     base_url: str
     """Without a trailing slash."""
     api_key: str = field(repr=False)
     key_from_environment: bool
-    """True when trainings find the key in WANDB_API_KEY by themselves."""
+    """True if trainings find the key in WANDB_API_KEY by themselves."""
 
 
 def find_login(environ: Mapping[str, str], workdir: Path) -> Login:
-    """Read files, so call it before the loop runs or in a thread.
+    """Find it. Reads files, so call it before the loop runs or in a thread.
 
     Raises NoApiKeyError, BadBaseUrlError.
     """

@@ -1,7 +1,7 @@
-"""Asks the W&B server on our own behalf: is the key good, what state has the sweep, the run.
+"""The daemon's own requests to the W&B server: checks of the key, states of sweep and runs.
 
-Owns the daemon's own requests only; what agents send passes through the gateway. Every question is
-bounded in time.
+Owns only the daemon's own requests; what agents send goes through the gateway. Every request has a
+time limit.
 """
 
 import os
@@ -34,11 +34,11 @@ class KeyRefusedError(UserError):
 
 
 class NoSuchSweepError(UserError):
-    """the W&B server knows no such sweep"""
+    """the W&B server has no such sweep"""
 
     def __init__(self, base_url: str, sweep: SweepPath) -> None:
         super().__init__(
-            f"--sweep {sweep}: {base_url} knows no such sweep, or this key may not see it; "
+            f"--sweep {sweep}: {base_url} has no such sweep, or this API key has no access to it; "
             "copy ENTITY/PROJECT/SWEEP_ID from the sweep's page"
         )
 
@@ -53,14 +53,14 @@ class UpstreamUnreachableError(PeerError):
 
 
 class OddAnswerError(PeerError):
-    """the W&B server does not say which runs of a sweep wait"""
+    """the W&B server does not report the queued runs of a sweep"""
 
     def __init__(self, base_url: str) -> None:
-        super().__init__(f"{base_url} does not say which runs of the sweep wait in its queue")
+        super().__init__(f"{base_url} does not report which runs of the sweep are queued")
 
 
 def _words(error: Exception) -> str:
-    """What went wrong, without the library's own notation."""
+    """The error in words, without the library's notation."""
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return os.strerror(number) if number else str(error.os_error)
@@ -70,7 +70,7 @@ def _words(error: Exception) -> str:
 
 
 class Account:
-    """Questions under one login."""
+    """Requests with one login."""
 
     def __init__(self, login: Login, session: aiohttp.ClientSession) -> None:
         self._login = login
@@ -89,19 +89,19 @@ class Account:
         return state
 
     async def sweep_work(self, sweep: SweepPath) -> SweepWork:
-        """The sweep's state, its runs so far and those that it has queued again.
+        """The sweep's state, its runs so far and those queued again.
 
         Raises KeyRefusedError, OddAnswerError, UpstreamUnreachableError.
         """
         names = {"entity": sweep.entity, "project": sweep.project, "sweep": sweep.name,
                  "filters": wire.queued_runs_filter(sweep.name)}  # fmt: skip
         work = wire.sweep_work(await self._ask(wire.SWEEP_WORK, names))
-        if work is None:  # no proof that the sweep is gone
+        if work is None:  # does not prove that the sweep is gone
             raise OddAnswerError(self._login.base_url)
         return work
 
     async def run_state(self, sweep: SweepPath, run_id: str) -> str | None:
-        """The run's state in upper case, None for one that the server does not know.
+        """The run's state in upper case, None if the server does not know it.
 
         Raises KeyRefusedError, UpstreamUnreachableError.
         """
@@ -109,7 +109,7 @@ class Account:
         return wire.run_state(await self._ask(wire.RUN_STATE, names))
 
     async def run_life(self, sweep: SweepPath, run_id: str) -> tuple[str | None, float | None]:
-        """The run's state and how many seconds ago it was heard of, by our clock.
+        """The run's state, and the seconds since its last heartbeat by our clock.
 
         Raises KeyRefusedError, UpstreamUnreachableError.
         """

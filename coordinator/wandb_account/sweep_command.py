@@ -1,6 +1,6 @@
 """Changes the state of a sweep with the real `wandb sweep` command.
 
-Owns that one process: bounded in time, and what it says when it fails is handed on.
+Owns that one process: it has a time limit, and its error message is passed on.
 """
 
 import subprocess
@@ -15,12 +15,12 @@ from coordinator.core.sweep import SweepVerb
 from coordinator.errors import PeerError
 
 COMMAND_SECONDS = 60.0
-"""It takes two or three seconds, most of it Python's imports."""
+"""It takes two or three seconds, mostly for Python's imports."""
 LONGEST_WORDS = 300
 
 
 class SweepCommandError(PeerError):
-    """`wandb sweep` did not do it: the words are its own"""
+    """`wandb sweep` failed, for the reason it gives"""
 
     def __init__(self, option: str, sweep: SweepPath, words: str) -> None:
         super().__init__(f"`wandb sweep {option} {sweep}` failed: {words}")
@@ -36,7 +36,7 @@ class SweepCommand:
     workdir: Path
 
     async def run(self, verb: SweepVerb) -> None:
-        """Do it. Raises SweepCommandError."""
+        """Run it. Raises SweepCommandError."""
         command = [self.executable, "sweep", verb.option, str(self.sweep)]
         try:
             with anyio.fail_after(COMMAND_SECONDS):
@@ -45,16 +45,18 @@ class SweepCommand:
                     stderr=subprocess.STDOUT, start_new_session=True, check=False,
                 )  # fmt: skip
         except TimeoutError as error:
-            words = f"no end within {COMMAND_SECONDS:g} s"
+            words = f"not finished within {COMMAND_SECONDS:g} s"
             raise SweepCommandError(verb.option, self.sweep, words) from error
         except OSError as error:
             raise SweepCommandError(verb.option, self.sweep, str(error)) from error
         if done.returncode != 0:
             words = last_words(done.stdout.decode(errors="replace"))
-            raise SweepCommandError(verb.option, self.sweep, words or f"code {done.returncode}")
+            raise SweepCommandError(
+                verb.option, self.sweep, words or f"exit code {done.returncode}"
+            )
 
 
 def last_words(text: str) -> str:
-    """The last line that says something, without wandb's own mark in front."""
+    """The last line that is not empty, without wandb's own prefix."""
     said = [line.strip().removeprefix("wandb: ") for line in text.splitlines() if line.strip()]
     return said[-1].removeprefix("ERROR ")[:LONGEST_WORDS] if said else ""

@@ -20,13 +20,13 @@ examples:
 
 exit codes:
   0    every check passed
-  1    a check failed, or the play could not be played to its end
-  2    a wrong option, or the installation failed
-  130  interrupted; everything was ended and removed
+  1    a check failed, or the demo could not be completed
+  2    invalid option, or the installation failed
+  130  interrupted; all processes and files were removed
 
-It needs no account and no network but for pip. It writes .venv-demo and one temporary directory,
-which is gone afterwards. The W&B server is an emulator; wandb's command line, agents and SDK are
-the real ones.
+It needs no account, and no network except for pip. It writes .venv-demo and one temporary
+directory, which it deletes at the end. The W&B server is an emulator; wandb's command line, agents
+and SDK are the real ones.
 """
 FEWEST_RUNS = 8
 MOST_RUNS = 60
@@ -44,13 +44,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--runs", type=int, default=12, metavar="N", help=f"runs, {bounds} (default: 12)"
     )
-    parser.add_argument("--plain", action="store_true", help="progress as lines")
+    parser.add_argument("--plain", action="store_true", help="print progress as plain lines")
     parser.add_argument("--keep", action="store_true", help="keep the temporary directory")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write facts and checks to FILE")
-    parser.add_argument("--python", metavar="PYTHON", help="the interpreter to install with")
-    parser.add_argument("--no-install", action="store_true", help="install nothing")
+    parser.add_argument("--python", metavar="PYTHON", help="Python interpreter to install with")
+    parser.add_argument("--no-install", action="store_true", help="do not install anything")
     parser.add_argument(
-        "--leases", choices=["on", "off"], default="on", help="off: must fail (default: on)"
+        "--leases",
+        choices=["on", "off"],
+        default="on",
+        help="off: the demo must fail (default: on)",
     )
     options = parser.parse_args(arguments)
     if not FEWEST_RUNS <= options.runs <= MOST_RUNS:

@@ -95,7 +95,7 @@ class LiveStage:
             *feed,
             *room,
             Text(""),
-            Text("look yourself, in another terminal (Ctrl-C here ends everything):", "dim"),
+            Text("to inspect it, type in another terminal (Ctrl-C here stops everything):", "dim"),
             *(Text(line, no_wrap=True, overflow="fold") for line in hints(self._nodes[-1])),
         )
 
@@ -136,7 +136,7 @@ class LiveStage:
             if count or state != "failed":
                 text.append(f"{count} {state}", _STYLES[state] if count else "dim")
                 text.append("   ")
-        text.append(f"{self._runs - len(self._observed.states)} to come", "dim")
+        text.append(f"{self._runs - len(self._observed.states)} not started", "dim")
         text.append(f"\n        {self._observed.duplicates} handed out to a second agent", "dim")
         return text
 

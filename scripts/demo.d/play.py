@@ -66,14 +66,14 @@ class Play:
         self.stage.act(1, f"two nodes, {SLOTS} slots each, work on a sweep of {self.story.runs}")
         await a.start()
         await b.start()
-        await self._until("node a is in the midst of its runs", lambda: self._ripe(a), a, b)
+        await self._until("node a is in the middle of its runs", lambda: self._ripe(a), a, b)
         self.stage.act(2, "node a gets a SIGTERM, as from SLURM or a spot machine")
         await self._preempt(a)
-        await self._until("node b goes on with a run of node a", lambda: self._resumed(b), b)
+        await self._until("node b continues a run of node a", lambda: self._resumed(b), b)
         self.stage.act(3, "node a is back; a training process gets a SIGKILL")
         await a.start()
         await self._kill(a, b)
-        self.stage.act(4, "the nodes work on until nothing is left to do")
+        self.stage.act(4, "the nodes work until no work is left")
         await self._finish(a, b)
         self.story.seconds = time.monotonic() - began
 
@@ -158,7 +158,7 @@ async def create_sweep(world: World, runs: int) -> str:
     output = await world.output(wandb)
     if found := re.search(r"wandb agent (\S+/\S+/\S+)", output):
         return found[1]
-    raise DemoError(f"wandb sweep names no sweep: {output}")
+    raise DemoError(f"wandb sweep printed no sweep: {output}")
 
 
 def _sweep_yaml(rates: list[float]) -> str:

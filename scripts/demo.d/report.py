@@ -49,13 +49,13 @@ def _rows(facts: Facts) -> list[tuple[str, str, str]]:
         ("runs", facts.runs, ""),
         ("finished", facts.finished, ""),
         ("preempted", facts.preempted, "by node a's SIGTERM: saved, exit code 143"),
-        ("resumed", facts.resumed, f"{facts.resumed_elsewhere} of the preempted by the other node"),
+        ("resumed", facts.resumed, f"{facts.resumed_elsewhere} preempted runs by the other node"),
         ("killed by us", int(bool(facts.killed)), _fate(facts)),
         ("handed out twice", facts.duplicates, "by the server, to a second agent"),
-        ("claims dropped", facts.dropped, "since another process has, or had, the run"),
-        ("trained twice at once", len(facts.overlaps), "by the training processes' own records"),
-        ("orphans", len(facts.orphans), "processes left when their daemon had ended"),
-        ("steps lost", facts.steps_lost, "done again after a checkpoint was missed"),
+        ("claims dropped", facts.dropped, "because another process has or had the run"),
+        ("trained twice at once", len(facts.overlaps), "according to the training processes"),
+        ("orphans", len(facts.orphans), "processes left after their daemon ended"),
+        ("steps lost", facts.steps_lost, "repeated after a missed checkpoint"),
         (
             "not on W&B",
             facts.killed_steps_unsent,
@@ -70,18 +70,18 @@ def _gap_rows(facts: Facts) -> list[tuple[str, str, str]]:
     if not facts.gaps:
         return []
     gap, claim = statistics.median(facts.gaps), statistics.median(facts.claims)
-    cold = f"; {facts.cold_starts} cold ones apart" if facts.cold_starts else ""
+    cold = f"; without {facts.cold_starts} cold starts" if facts.cold_starts else ""
     counted = f"median of {len(facts.gaps)}, max {max(facts.gaps):.2f} s{cold}"
     return [
-        ("gap on a slot", f"{gap:.2f} s", "last process gone to next training started:"),
+        ("gap on a slot", f"{gap:.2f} s", "from the last process to the next training:"),
         ("", "", counted),
-        ("  until its lease", f"{claim:.2f} s", "the coordinator's part; then wandb's agent"),
+        ("  until its lease", f"{claim:.2f} s", "the coordinator's part; the rest is wandb's"),
     ]
 
 
 def _fate(facts: Facts) -> str:
     if not facts.killed:
-        return "the play ended before"
+        return "the demo ended before"
     return f"at step {facts.killed_step}: {facts.killed_outcome}, then {facts.killed_state}"
 
 

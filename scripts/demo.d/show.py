@@ -45,7 +45,7 @@ async def _until_signal(options: argparse.Namespace) -> int:
             code = await _show(options)
         tasks.cancel_scope.cancel()
     if scope.cancelled_caught:
-        print("interrupted; everything was ended", file=sys.stderr)
+        print("interrupted; all processes were stopped", file=sys.stderr)
     return code
 
 
@@ -63,7 +63,7 @@ async def _show(options: argparse.Namespace) -> int:
     try:
         async with make_world(keep=options.keep) as world:
             if options.keep:
-                console.print(f"everything is kept in {world.root}")
+                console.print(f"all files are kept in {world.root}")
             return await _in_world(world, console, options)
     except* CoordinatorError as group:
         for error in _leaves(group):

@@ -74,15 +74,15 @@ def _of_run(event: dict[str, Any]) -> str | None:
     run = event.get("run_id")
     match event["event"]:
         case "run_started":
-            return f"run {run} {'goes on' if event['kind'] == 'resume' else 'begins'}"
+            return f"run {run} {'continues' if event['kind'] == 'resume' else 'starts'}"
         case "run_ended":
             return f"run {run} ends: {event['outcome']} ({event['cause']})"
         case "claim_dropped":
-            return f"run {run} is handed out again; not started: {_why(event)}"
+            return f"run {run} is handed out again, not started: {_why(event)}"
         case "rescue_queued":
-            return f"run {run} is to be rescued: W&B does not queue it again"
+            return f"run {run} is queued for rescue: W&B does not queue it"
         case "lease_wait_began":
-            return f"run {run} must wait: {event['why']}"
+            return f"run {run} waits: {event['why']}"
         case _:
             return None
 

@@ -34,7 +34,7 @@ def checks(facts: Facts, story: Story) -> list[Check]:
         Check("no process was left behind", not facts.orphans, _list(facts.orphans)),
         _gaps(facts),
         Check(
-            "both daemons ended by themselves when nothing was left to do",
+            "both daemons exited by themselves when no work was left",
             facts.exit_codes.get("a", [])[1:] == [0] and facts.exit_codes.get("b") == [0],
             f"exit codes {facts.exit_codes}",
         ),
@@ -51,7 +51,7 @@ def _all_ended(facts: Facts) -> Check:
 
 def _killed(facts: Facts) -> Check:
     return Check(
-        "the killed run was seen to crash and was trained again (rescue)",
+        "the killed run was recorded as crashed and trained again (rescue)",
         facts.killed_outcome == "crashed" and facts.killed_state == "finished",
         f"outcome {facts.killed_outcome or 'none'}, on the server {facts.killed_state or 'none'}",
     )
@@ -66,14 +66,14 @@ def _preempted(facts: Facts, story: Story) -> list[Check]:
             f"{facts.preempted} preempted, exit codes {facts.exit_codes}",
         ),
         Check(
-            "each of these runs went on once, at least one on the other node",
+            "each of these runs continued once, at least one on the other node",
             facts.resumed == asked + bool(facts.killed) and facts.resumed_elsewhere >= 1,
             f"resumed {facts.resumed} times, {facts.resumed_elsewhere} on the other node",
         ),
         Check(
-            "no step was done twice, and W&B has each once, but for what the kill cut off",
+            "no step was done twice, and W&B has each once, except what the kill cut off",
             facts.steps_lost == 0 and not facts.broken_histories,
-            f"{facts.steps_lost} done twice; odd histories: {_list(facts.broken_histories)}",
+            f"{facts.steps_lost} done twice; wrong histories: {_list(facts.broken_histories)}",
         ),
     ]
 
@@ -81,9 +81,9 @@ def _preempted(facts: Facts, story: Story) -> list[Check]:
 def _handed_out(facts: Facts) -> list[Check]:
     return [
         Check(
-            "the server handed runs out twice, as W&B can",
+            "the server handed out runs twice, as W&B can",
             facts.duplicates > 0,
-            "it did not, so this time the demo shows little: run it again",
+            "it did not, so this demo proves little: run it again",
         ),
         Check(
             "no run was trained by two processes at once",
@@ -91,9 +91,9 @@ def _handed_out(facts: Facts) -> list[Check]:
             _list(f"{run} for {seconds} s" for run, seconds in facts.overlaps),
         ),
         Check(
-            "no run was trained again without need",
+            "no run was trained again needlessly",
             facts.trained_again == 0,
-            f"{facts.trained_again} training processes too many",
+            f"{facts.trained_again} extra training processes",
         ),
     ]
 
@@ -101,7 +101,7 @@ def _handed_out(facts: Facts) -> list[Check]:
 def _gaps(facts: Facts) -> Check:
     median = statistics.median(facts.gaps) if facts.gaps else None
     return Check(
-        f"a freed slot trains again sooner than under a plain agent ({GAP_LIMIT_SECONDS:g} s)",
+        f"a freed slot trains again sooner than with a plain agent ({GAP_LIMIT_SECONDS:g} s)",
         median is not None and median < GAP_LIMIT_SECONDS,
         "nothing to measure" if median is None else f"{median:.2f} s",
     )

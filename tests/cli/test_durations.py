@@ -24,7 +24,7 @@ def test_what_people_write_is_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1m1h", "5 m", "1e9", "nan", "inf", "²", "m"])
-def test_what_is_no_duration_is_an_error_that_names_it(text: str) -> None:
+def test_an_invalid_duration_is_an_error_that_names_it(text: str) -> None:
     with pytest.raises(ValueError, match="1h30m"):
         parse_duration(text)
 

@@ -115,7 +115,7 @@ def test_lines_are_put_together_across_chunks(place: Path) -> None:
         CHUNKED + b"1\r\nab\r\n",
     ],
 )
-def test_what_is_not_our_http_is_told_at_once(place: Path, sent: bytes) -> None:
+def test_an_answer_that_is_not_our_http_is_reported_at_once(place: Path, sent: bytes) -> None:
     with pytest.raises(NotHttpError) as caught:
         _body(place, [sent], hold=True)
     assert str(caught.value).isprintable()
@@ -135,7 +135,7 @@ def test_what_is_not_our_http_is_told_at_once(place: Path, sent: bytes) -> None:
         CHUNKED + b"2\r\nab\r\n0\r\n",
     ],
 )
-def test_an_answer_that_is_cut_off_is_no_answer(place: Path, sent: bytes) -> None:
+def test_a_truncated_answer_is_not_an_answer(place: Path, sent: bytes) -> None:
     with pytest.raises(EOFError):
         _body(place, [sent])
 

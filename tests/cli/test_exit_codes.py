@@ -84,7 +84,7 @@ async def test_no_daemon_is_3_and_says_where_it_looked(place: Path) -> None:
     _check(await ctl("--json", "--socket", str(path), "events", "-f"), 3, str(path))
 
 
-async def test_a_path_that_no_socket_can_have_is_usage() -> None:
+async def test_a_path_too_long_for_a_socket_is_a_usage_error() -> None:
     _check(
         await ctl("--json", "--socket", "/" + "x" * 120, "status"), 2, "107 bytes", "--state-dir"
     )
@@ -123,15 +123,27 @@ def _http(body: str, *headers: str) -> bytes:
         (b"220 mail.example ESMTP\r\n", ["cannot be used as a control socket"]),
         (_http("{}", "Server: other"), ["is not coordinatord"]),
         (_http("{}", "X-Coordinator-Protocol: 7"), ["protocol 7", "speaks 1", "installed with"]),
-        (_http("{}", "X-Coordinator-Protocol: 1"), ["not understood"]),
-        (_http('{"answer":"maybe"}', "X-Coordinator-Protocol: 1"), ["not understood"]),
-        (_http('{"answer":"done"}', "X-Coordinator-Protocol: 1"), ["not understood"]),
-        (_http('{"answer":["done"]}', "X-Coordinator-Protocol: 1"), ["not understood", "done"]),
-        (_http('{"answer":"done","message":5}', "X-Coordinator-Protocol: 1"), ["not understood"]),
-        (_http("[1]", "X-Coordinator-Protocol: 1"), ["not understood", "[1]"]),
-        (_http("[" * 100_000, "X-Coordinator-Protocol: 1"), ["not understood"]),
-        (_http('"\x1b[2J', "X-Coordinator-Protocol: 1"), ["not understood"]),
-        (b"\x1b[2J\xff", ["cannot be used as a control socket", "begin with HTTP/1.1"]),
+        (_http("{}", "X-Coordinator-Protocol: 1"), ["cannot read the daemon's answer"]),
+        (
+            _http('{"answer":"maybe"}', "X-Coordinator-Protocol: 1"),
+            ["cannot read the daemon's answer"],
+        ),
+        (
+            _http('{"answer":"done"}', "X-Coordinator-Protocol: 1"),
+            ["cannot read the daemon's answer"],
+        ),
+        (
+            _http('{"answer":["done"]}', "X-Coordinator-Protocol: 1"),
+            ["cannot read the daemon's answer", "done"],
+        ),
+        (
+            _http('{"answer":"done","message":5}', "X-Coordinator-Protocol: 1"),
+            ["cannot read the daemon's answer"],
+        ),
+        (_http("[1]", "X-Coordinator-Protocol: 1"), ["cannot read the daemon's answer", "[1]"]),
+        (_http("[" * 100_000, "X-Coordinator-Protocol: 1"), ["cannot read the daemon's answer"]),
+        (_http('"\x1b[2J', "X-Coordinator-Protocol: 1"), ["cannot read the daemon's answer"]),
+        (b"\x1b[2J\xff", ["cannot be used as a control socket", "start with HTTP/1.1"]),
         (
             b"HTTP/1.1 200 OK\r\nX-Coordinator-Protocol: 1\r\n\r\n{}",
             ["cannot be used as a control socket", "length of the body"],
@@ -214,7 +226,7 @@ async def test_output_that_cannot_be_written_is_one_line(daemon: Daemon) -> None
     result = await ctl_process("--socket", str(daemon.socket), "status", "--json", stdout=full)
     os.close(full)
     assert result.code == 1
-    assert result.err == "coordinatorctl: the output cannot be written: No space left on device\n"
+    assert result.err == "coordinatorctl: cannot write the output: No space left on device\n"
 
 
 async def test_output_survives_a_narrow_locale(daemon: Daemon) -> None:

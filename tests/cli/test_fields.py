@@ -24,7 +24,7 @@ def test_each_field_is_given_as_its_kind() -> None:
     assert [one.number("number") for one in fields.inner("inner").each("each")] == [1, 2]
 
 
-def test_a_default_stands_for_what_an_older_daemon_does_not_send() -> None:
+def test_a_default_replaces_what_an_older_daemon_does_not_send() -> None:
     fields = Fields({})
     assert (fields.text("x", ""), fields.number("x", 0)) == ("", 0)
     assert fields.flag("x", default=False) is False
@@ -50,7 +50,7 @@ def test_a_default_stands_for_what_an_older_daemon_does_not_send() -> None:
     ],
 )
 def test_what_is_not_of_its_kind_is_named(read: Callable[[Fields], Any], where: str) -> None:
-    with pytest.raises(ControlError, match=r"is missing or of the wrong kind") as caught:
+    with pytest.raises(ControlError, match=r"is missing or has the wrong type") as caught:
         read(Fields(DATA))
     assert f"({where} is" in str(caught.value)
     assert caught.value.exit_code == 1

@@ -43,7 +43,7 @@ async def test_state_is_coloured_on_a_terminal(daemon: Daemon, line: list[str]) 
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-async def test_there_is_no_colour_where_nobody_wants_it(
+async def test_there_is_no_color_where_it_is_not_wanted(
     daemon: Daemon, env: dict[str, str]
 ) -> None:
     log.warning("counted")
@@ -152,12 +152,12 @@ async def test_following_ends_when_the_reader_has_left_and_nothing_happens(
     assert (result.code, result.err) == (141, "")
 
 
-async def test_an_argument_that_is_no_text_is_usage(daemon: Daemon) -> None:
+async def test_an_argument_that_is_not_text_is_a_usage_error(daemon: Daemon) -> None:
     command = [sys.executable.encode(), b"-m", b"coordinator.cli", b"resume", b"\xff"]
     env = environment({"COORDINATOR_SOCKET": str(daemon.socket)})
     with anyio.fail_after(30):
         done = await anyio.run_process(command, check=False, env=env)
-    assert (done.returncode, b"not text in UTF-8" in done.stderr) == (2, True)
+    assert (done.returncode, b"not valid UTF-8" in done.stderr) == (2, True)
     command[3] = b"logs"
     with anyio.fail_after(30):
         done = await anyio.run_process(command, check=False, env=env)

@@ -24,6 +24,6 @@ def test_the_first_rule_that_applies_decides(
     assert default_socket(environ, uid) == f"{expected}/control.sock"
 
 
-def test_a_socket_of_its_own_beats_the_state_directory() -> None:
+def test_a_configured_socket_overrides_the_state_directory() -> None:
     environ = {"COORDINATOR_SOCKET": "/s", "COORDINATOR_STATE_DIR": "/a"}
     assert default_socket(environ) == "/s"

@@ -54,7 +54,7 @@ def test_what_the_client_knows_by_heart_is_the_protocol() -> None:
     ("start", "shown"),
     [
         ({"way": "fork", "detail": ""}, "1 ready  forked"),
-        ({"way": "exec", "detail": "w is a wrapper"}, "1 ready  each started anew: w is a wrapper"),
+        ({"way": "exec", "detail": "w is a wrapper"}, "1 ready  not forked: w is a wrapper"),
         ({"way": "thaw"}, "1 ready  thaw"),
         (None, "1 ready"),
     ],
@@ -109,7 +109,7 @@ def test_the_head_is_folded_where_it_does_not_fit() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_dirty_slot_is_shown_and_no_defect(daemon: Daemon) -> None:
+async def test_a_dirty_slot_is_shown_and_is_not_an_error(daemon: Daemon) -> None:
     daemon.view = status_of(slot(0, SlotState.DIRTY, "run1"))
     result = await ctl("status", "--socket", str(daemon.socket))
     assert (result.code, result.err) == (0, "")

@@ -1,4 +1,4 @@
-"""scripts/compat: the same small job under several versions of wandb, agent and SDK alike.
+"""scripts/compat: run the same small job with several versions of wandb (agent and SDK).
 
 Owns the options, the table and the exit codes.
 """
@@ -19,13 +19,13 @@ def main() -> int:
     """Do what the options say; the exit code."""
     parser = argparse.ArgumentParser(
         prog="scripts/compat",
-        description="Three runs through coordinatord on two nodes for each version of wandb: one "
-        "is preempted and handed to the other node, one is killed with its SDK and rescued.",
-        epilog="exit codes: 0 every version did it · 1 one did not · 2 usage",
+        description="For each version of wandb, train three runs with coordinatord on two nodes: "
+        "one is preempted and continues on the other node, one is killed with its SDK and rescued.",
+        epilog="exit codes: 0 every version passed · 1 a version failed · 2 usage",
     )
     parser.add_argument("versions", nargs="*", metavar="VERSION", default=VERSIONS,
                         help=f"default: {' '.join(VERSIONS)}")  # fmt: skip
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all files in DIR")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep all files in DIR")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, too
     with tempfile.TemporaryDirectory(prefix="compat-") as scratch:

@@ -163,7 +163,7 @@ def test_the_variables_of_two_keys_are_never_the_same_nor_those_that_trainings_s
 
 
 # --- precedence -----------------------------------------------------------------------------------
-def test_a_flag_beats_a_variable_and_a_variable_beats_the_file(tmp_path: Path) -> None:
+def test_a_flag_overrides_a_variable_and_a_variable_overrides_the_file(tmp_path: Path) -> None:
     file = toml(tmp_path, "[pool]\nslots = 1\nwarm_agents = 1\nlinger_seconds = 1\n")
     environ = {"COORDINATOR_POOL_SLOTS": "2", "COORDINATOR_POOL_WARM_AGENTS": "2"}
     pool = load(file, environ, {"pool.slots": "3"}).pool
@@ -297,9 +297,7 @@ def test_an_unknown_key_is_refused_by_the_name_of_the_file_with_the_nearest_one(
     [("nodee = 'a'", "nodee"), ("[reddis]\nurl = 'off'", "reddis"), ("[pool]\nx.y = 1", "[pool] x"),
      ("redis = 'off'", "redis"), ("[[pool]]\nslots = 1", "pool")],
 )  # fmt: skip
-def test_no_key_that_nobody_knows_passes_wherever_it_stands(
-    text: str, key: str, tmp_path: Path
-) -> None:
+def test_an_unknown_key_is_refused_in_every_source(text: str, key: str, tmp_path: Path) -> None:
     assert refused(toml(tmp_path, text)).problem.startswith(f"unknown key {key}")
 
 
@@ -315,12 +313,12 @@ def test_an_unknown_key_on_the_command_line_is_refused_with_the_nearest_one() ->
     assert error.problem == "unknown key [pool] slotz; did you mean [pool] slots?"
 
 
-def test_a_key_that_is_like_no_other_is_refused_without_a_guess(tmp_path: Path) -> None:
+def test_a_key_that_resembles_no_other_is_refused_without_a_suggestion(tmp_path: Path) -> None:
     assert refused(toml(tmp_path, "qqqqqq = 1")).problem == "unknown key qqqqqq"
 
 
 # --- the file itself ------------------------------------------------------------------------------
-def test_a_file_that_is_no_toml_is_refused_by_name_and_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_refused_by_name_and_line(tmp_path: Path) -> None:
     file = toml(tmp_path, "[pool]\nslots = \n")
     error = refused(file)
     assert error.where == str(file)

@@ -36,12 +36,12 @@ async def test_a_request_reaches_the_handler_decoded_and_its_answer_comes_back(
         (b'{"do": "scale", "target": "2", "down": "gently"}', "gently"),
         (b'{"do": "dance"}', "dance"),
         (b'["status"]', "object"),
-        (b"{", "not a request"),
-        (b"", "not a request"),
-        (b'{"do": "\xff"}', "not a request"),
+        (b"{", "invalid request"),
+        (b"", "invalid request"),
+        (b'{"do": "\xff"}', "invalid request"),
     ],
 )
-async def test_a_request_that_is_none_is_invalid_and_says_why(
+async def test_an_invalid_request_is_refused_with_the_reason(
     daemon: Daemon, body: bytes, complaint: str
 ) -> None:
     reply = await command(daemon.socket, body)

@@ -222,7 +222,7 @@ async def test_a_run_without_a_lease_is_a_usage_error(pair: Pair, line: str) -> 
         "leases steal r1 --fence x",
     ],
 )
-async def test_a_line_that_lacks_something_asks_nobody(line: str) -> None:
+async def test_an_incomplete_command_line_sends_no_request(line: str) -> None:
     result = await ctl("--socket", "/nowhere", *line.split())
     assert (result.code, result.out) == (2, "")
     assert len(result.err.splitlines()) == 1

@@ -55,7 +55,7 @@ async def test_another_user_who_can_connect_is_refused_by_the_server(daemon: Dae
     daemon.socket.chmod(0o666)
     result = await _as(daemon, NOBODY)
     assert result.code == 6
-    assert f"user {NOBODY} may not" in result.json["error"]
+    assert f"user {NOBODY} is not allowed" in result.json["error"]
     assert daemon.asked == []
     events = await to_thread.run_sync(daemon.telemetry.tail, 10)
     (refused,) = [event for event in events if event["event"] == "control_peer_refused"]

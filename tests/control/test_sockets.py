@@ -88,14 +88,16 @@ async def test_a_living_daemon_whose_queue_is_full_is_left_alone(
     assert path.exists()
 
 
-async def test_a_file_that_is_no_socket_is_never_removed(place: Path, telemetry: Telemetry) -> None:
+async def test_a_file_that_is_not_a_socket_is_never_removed(
+    place: Path, telemetry: Telemetry
+) -> None:
     path = place / "control.sock"
     path.write_text("precious")
-    assert "move it away" in await _problem(path, telemetry)
+    assert "move or delete it" in await _problem(path, telemetry)
     assert path.read_text() == "precious"
 
 
-async def test_a_socket_that_somebody_put_in_the_place_of_ours_stays(
+async def test_a_socket_that_replaced_ours_is_not_removed(
     place: Path, telemetry: Telemetry
 ) -> None:
     path = place / "control.sock"

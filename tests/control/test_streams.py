@@ -73,7 +73,7 @@ async def test_followers_get_the_past_and_then_what_comes(daemon: Daemon) -> Non
             assert (await follower.json())["number"] == number
 
 
-async def test_following_goes_on_through_rotation(place: Path) -> None:
+async def test_following_continues_through_rotation(place: Path) -> None:
     file = place / "small.jsonl"
     with configure("json", file, 10_000, 2, "node-1") as telemetry:
         async with (
@@ -86,7 +86,7 @@ async def test_following_goes_on_through_rotation(place: Path) -> None:
         assert file.with_name("small.jsonl.2").exists()
 
 
-async def test_a_follower_that_does_not_read_is_told_what_it_lost_and_holds_up_nobody(
+async def test_a_follower_that_does_not_read_is_told_what_it_lost_and_blocks_nothing(
     daemon: Daemon,
 ) -> None:
     padding = "x" * 4000

@@ -169,7 +169,7 @@ def test_a_notice_before_an_adopted_shim_has_come_back_is_sent_to_it() -> None:
 
 
 @pytest.mark.parametrize(("told", "kill_at"), [("", None), ("preempt", 5.0), ("kill", 0.0)])
-def test_the_grace_of_an_adopted_training_begins_anew(told: str, kill_at: float | None) -> None:
+def test_the_grace_of_an_adopted_training_starts_again(told: str, kill_at: float | None) -> None:
     attempt, asked = after(Resumed(hello(told=told), 5.0))
     assert (attempt.phase, attempt.kill_at, asked) == (Phase.RUNNING, kill_at, [])
 
@@ -179,7 +179,7 @@ def test_an_adopted_training_that_has_ended_only_closes() -> None:
     assert (attempt.phase, attempt.kill_at, attempt.preempted) == (Phase.GONE, None, True)
 
 
-def test_workers_are_asked_where_a_launcher_stands_in_between() -> None:
+def test_workers_are_asked_if_there_is_a_launcher() -> None:
     way = (BEGIN, Started(7), Preempt(TERM, 30.0))
     _, asked = after(*way, start=Attempt(by_workers=True))
     assert asked[1:] == [MarkClosing(), Tell(SendSignal(0, preempt=True)), AskWorkers(7, TERM)]

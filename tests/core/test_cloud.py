@@ -41,7 +41,7 @@ def test_an_ec2_rebalance_recommendation_is_a_risk_without_a_deadline() -> None:
 
 
 @pytest.mark.parametrize("document", [b"", b"<html>", b"[]", b"{}", b'{"action": "x", "time": 1}'])
-def test_what_is_no_document_of_ec2_is_a_value_error(document: bytes) -> None:
+def test_another_document_than_of_ec2_is_a_value_error(document: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         ec2_instance_action(document, NOW)
 

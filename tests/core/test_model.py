@@ -48,7 +48,7 @@ def test_a_sweep_is_named_by_its_path_or_by_the_address_of_its_page(text: str) -
         f"my-team/{'v' * 129}/a1b2c3d4",
     ],
 )
-def test_whatever_names_no_sweep_is_refused_in_words_that_show_the_form(text: str) -> None:
+def test_a_text_that_names_no_sweep_is_refused_with_the_expected_form(text: str) -> None:
     with pytest.raises(ValueError, match="ENTITY/PROJECT/SWEEP_ID"):
         SweepPath.parse(text)
 
@@ -86,7 +86,7 @@ def test_a_state_that_this_version_has_not_met_is_unknown_and_not_over() -> None
     assert not SweepState.UNKNOWN.is_over
 
 
-def test_a_sweep_is_over_when_the_server_hands_nothing_out_until_somebody_resumes_it() -> None:
+def test_a_sweep_is_over_when_the_server_hands_out_nothing_until_it_is_resumed() -> None:
     over = {state for state in SweepState if state.is_over}
     assert over == {
         SweepState.FINISHED,

@@ -128,7 +128,7 @@ def test_an_ending_of_its_own_is_called_what_the_server_makes_of_it(
         ),
     ],
 )
-def test_an_ending_after_our_signal_is_told_apart_by_exit_code_and_server(
+def test_an_ending_after_our_signal_depends_on_exit_code_and_server(
     ending: Ending, server_state: str | None, outcome: Outcome
 ) -> None:
     assert judge(replace(ending, preempted=True, server_state=server_state))[0] is outcome

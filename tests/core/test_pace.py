@@ -24,7 +24,7 @@ def test_one_start_a_second_without_a_burst() -> None:
 
 
 @given(st.floats(0.1, 100), st.integers(1, 50), st.lists(st.floats(0, 2), min_size=1, max_size=100))
-def test_no_span_of_time_sees_more_than_the_burst_and_its_share(
+def test_no_span_of_time_has_more_than_the_burst_and_its_share(
     per_second: float, burst: int, pauses: list[float]
 ) -> None:
     pace, now, taken = Pace(per_second, burst), 1000.0, list[float]()

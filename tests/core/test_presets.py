@@ -32,7 +32,7 @@ def test_a_launcher_never_gets_a_signal_that_it_dies_of() -> None:
 
 
 @given(st.sampled_from(Preset), SIGNALS, st.sampled_from(Target))
-def test_what_is_said_beats_the_preset_and_the_rest_stays(
+def test_settings_override_the_preset_and_the_rest_stays(
     preset: Preset, signals: dict[str, str], target: Target
 ) -> None:
     known, found = PRESETS[preset], asking(preset, signals, target)
@@ -49,11 +49,11 @@ def test_only_a_launcher_that_is_signalled_itself_has_a_limit() -> None:
 
 
 def test_the_documented_table_is_the_table() -> None:
-    rows = table("training.md", "preset", "trainings get", "who gets it", "their time")
+    rows = table("training.md", "preset", "signal for trainings", "who gets it", "time to save")
     assert [row[0].strip("`") for row in rows] == list(Preset)
     for name, signal, target, seconds in rows:
         known = PRESETS[Preset(name.strip("`"))]
         outgoing = set(known.signals.values())
-        assert signal == ("the signal that came in" if len(outgoing) > 1 else outgoing.pop())
+        assert signal == ("the received signal" if len(outgoing) > 1 else outgoing.pop())
         assert (target == "each worker") is (known.target is Target.WORKERS)
         assert (seconds == "30 s at most") is (known.save_seconds == 30.0)

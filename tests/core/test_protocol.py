@@ -132,7 +132,7 @@ def test_a_message_that_gets_a_field_gets_an_example_with_it_beside_the_old_ones
     ("union", "members"),
     [(RequestUnion, REQUESTS), (Answer, ANSWERS), (ShimSays, SHIM[:6]), (ShimTold, SHIM[6:])],
 )
-def test_a_message_is_told_by_its_tag_alone(union: Any, members: list[Message]) -> None:
+def test_a_message_is_identified_by_its_tag_alone(union: Any, members: list[Message]) -> None:
     for message in members:
         for example in EXAMPLES[message.__name__]:
             assert type(msgspec.json.decode(encoded(example), type=union)) is message
@@ -157,7 +157,7 @@ def test_what_is_sent_is_what_arrives_on_one_line(message: Message, data: st.Dat
 
 # --- what is unknown ------------------------------------------------------------------------------
 @pytest.mark.parametrize("message", REQUESTS, ids=lambda message: message.__name__)
-def test_a_request_with_a_field_that_nobody_knows_is_refused(message: Message) -> None:
+def test_a_request_with_an_unknown_field_is_refused(message: Message) -> None:
     example = EXAMPLES[message.__name__][0] | {"tarrget": "8"}
     with pytest.raises(msgspec.ValidationError, match="tarrget"):
         msgspec.json.decode(encoded(example), type=RequestUnion)

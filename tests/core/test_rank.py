@@ -31,4 +31,4 @@ def test_one_task_of_each_node_or_of_the_job_works(
 
 def test_the_others_say_why_in_one_line() -> None:
     reason = gated(RankGate.NODE, SECOND_ON_FIRST_NODE)
-    assert reason == "SLURM_LOCALID is 1: task 0 of this node works for all (rank_gate = node)"
+    assert reason == "SLURM_LOCALID is 1: only task 0 of this node runs (rank_gate = node)"

@@ -136,7 +136,7 @@ def test_a_slot_whose_training_was_signalled_is_not_kept(mode: DownMode) -> None
 
 
 @pytest.mark.parametrize("mode", DownMode)
-def test_surplus_slots_go_as_the_user_said(mode: DownMode) -> None:
+def test_surplus_slots_are_removed_as_requested(mode: DownMode) -> None:
     assert plan(Desired(1, mode, warm_agents=0), seen(*running(2))) == [RetireSlot(1, mode)]
 
 
@@ -237,7 +237,7 @@ def test_the_plan_does_not_depend_on_the_order_in_which_slots_are_seen(
 
 @settings(deadline=None, max_examples=60)
 @given(wishes, worlds)
-def test_scaling_up_or_standing_still_touches_no_slot_that_stays(
+def test_scaling_up_or_to_the_same_number_touches_no_slot_that_stays(
     desired: Desired, world: Observed
 ) -> None:
     staying = {slot.number for slot in world.slots if slot.retiring is None}

@@ -62,5 +62,5 @@ def test_the_queue_of_a_sweep_is_read_with_the_time_each_run_was_heard_of() -> N
     [answer(None), b'{"errors": [{"message": "Cannot query field"}], "data": null}', b"", b"[]",
      answer({"state": "FINISHED"})],
 )  # fmt: skip
-def test_what_is_no_answer_about_the_queue_is_none(body: bytes) -> None:
+def test_another_answer_than_about_the_queue_is_none(body: bytes) -> None:
     assert wire.sweep_work(body) is None

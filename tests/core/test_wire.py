@@ -154,7 +154,7 @@ def test_the_name_that_is_sent_beside_a_document_with_several_operations_counts(
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"query"', b"\xff\xfe", b'{"query": 1}', b'{"id": "x"}']
 )
-def test_a_body_that_is_no_graphql_request_is_not_recognised(body: bytes) -> None:
+def test_a_body_that_is_not_a_graphql_request_is_not_recognized(body: bytes) -> None:
     assert wire.parse_query(body) is None
 
 
@@ -182,7 +182,7 @@ def test_the_runs_of_a_heartbeat_are_those_that_live(state: object, runs: tuple[
 
 @settings(deadline=None, max_examples=40)
 @given(st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode()))
-def test_no_body_however_odd_breaks_the_reading_of_requests(body: bytes) -> None:
+def test_no_body_breaks_the_reading_of_requests(body: bytes) -> None:
     found = wire.parse_query(body)
     if found is not None:
         wire.running_runs(found)
@@ -284,7 +284,7 @@ def test_a_sweep_document_that_we_do_not_know_is_left_alone(body: bytes) -> None
 
 @settings(deadline=None, max_examples=40)
 @given(json_values)
-def test_no_answer_however_odd_breaks_a_reader(value: object) -> None:
+def test_no_answer_breaks_a_reader(value: object) -> None:
     for body in (
         json.dumps(value).encode(),
         json.dumps({"data": value}).encode(),
@@ -368,7 +368,7 @@ def test_a_command_of_a_newer_server_is_kept_beside_those_that_we_know(odd: dict
         heartbeat("null"),
     ],
 )
-def test_an_answer_that_is_none_to_a_heartbeat_gives_no_orders(body: bytes) -> None:
+def test_an_answer_to_another_request_gives_no_commands(body: bytes) -> None:
     assert wire.parse_orders(body) is None
 
 

@@ -50,9 +50,7 @@ def test_a_message_reaches_an_abstract_socket(listen: Listen) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "relative/path", "vsock:2:1", "/absent/socket", "@absent"])
-def test_without_somebody_who_listens_nothing_happens(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_listener_nothing_happens(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     notify(STARTED)
 

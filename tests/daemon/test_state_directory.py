@@ -51,7 +51,7 @@ def test_the_directory_and_all_in_it_are_made_for_us_alone(tmp_path: Path) -> No
     assert (root / "daemon.lock").read_text() == f"pid {os.getpid()}\n"
 
 
-def test_a_second_daemon_is_refused_and_told_who_was_first(tmp_path: Path) -> None:
+def test_a_second_daemon_is_refused_and_told_the_pid_of_the_first(tmp_path: Path) -> None:
     process = holder(tmp_path)
     words = refusal(tmp_path)
     assert f"(pid {process.pid})" in words
@@ -87,13 +87,13 @@ def test_a_path_that_is_too_long_for_a_socket_is_refused_before_anything_is_made
     longest = tmp_path / ("x" * room)
     _, lock = claim_state_dir(longest)
     os.close(lock)
-    assert "too long for a unix socket" in refusal(tmp_path / ("y" * (room + 1)))
+    assert "too long for a Unix socket" in refusal(tmp_path / ("y" * (room + 1)))
     assert sorted(path.name[0] for path in tmp_path.iterdir()) == ["x"]
 
 
 def test_the_length_of_a_path_is_counted_in_bytes(tmp_path: Path) -> None:
     room = LONGEST_SOCKET_PATH - len(os.fsencode(tmp_path)) - len("/" + "/shim.sock")
-    assert "too long for a unix socket" in refusal(tmp_path / ("ä" * (room // 2 + 1)))
+    assert "too long for a Unix socket" in refusal(tmp_path / ("ä" * (room // 2 + 1)))
 
 
 def test_a_directory_that_cannot_be_made_is_refused_with_the_systems_reason(
@@ -114,4 +114,4 @@ def test_coordinatord_says_it_in_one_line_and_ends_with_2(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert done.stdout == ""
     [line] = done.stderr.splitlines()
-    assert line.startswith(f"coordinatord: --state-dir {tmp_path}: is used by another")
+    assert line.startswith(f"coordinatord: --state-dir {tmp_path}: in use by another")

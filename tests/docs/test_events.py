@@ -72,7 +72,7 @@ def test_the_glossary_names_every_word_that_a_field_can_have(words: type) -> Non
     assert [word for word in members if f"`{word}`" not in glossary] == []
 
 
-# --- the reader of the source bites ---------------------------------------------------------------
+# --- the reader of the source finds violations ----------------------------------------------------
 @pytest.mark.parametrize(
     "source",
     [
@@ -107,7 +107,7 @@ def test_expansions_branches_and_tracebacks_are_followed() -> None:
     assert found["a_b"].always == {"slot"}
 
 
-# --- the check of emitted events bites ------------------------------------------------------------
+# --- the check of emitted events finds violations -------------------------------------------------
 def test_an_event_as_documented_passes() -> None:
     check_events([GOOD, GOOD | {"exit_code": None}])
     check_events([{key: value for key, value in GOOD.items() if key != "exit_code"}])

@@ -81,7 +81,7 @@ def preempted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preempted]:
 
 
 # --- docs/training.md -----------------------------------------------------------------------------
-def test_the_script_is_preempted_and_goes_on_after_the_saved_step(preempted: Preempted) -> None:
+def test_the_script_is_preempted_and_continues_after_the_saved_step(preempted: Preempted) -> None:
     assert preempted.codes == (75, 0), preempted.node.tail()
     assert preempted.server_between["state"] == "preempted"
     assert preempted.server_at_end["state"] == "finished"
@@ -120,7 +120,7 @@ def test_the_life_of_a_run_has_the_documented_order(preempted: Preempted) -> Non
     documented = ["run_claimed", "lease_acquired", "run_started", "run_exited", "tree_gone",
                   "lease_released", "run_ended"]  # fmt: skip
     text = (DOCS / "events.md").read_text(encoding="utf-8")
-    sentence = re.search(r"life is, in this order: (.+?)\.\n", text, re.DOTALL)
+    sentence = re.search(r"events of a run are, in this order: (.+?)\.\n", text, re.DOTALL)
     assert sentence is not None
     assert re.findall(r"`(\w+)`", sentence[1]) == documented
     life = [event["event"] for event in preempted.events if event["event"] in documented]

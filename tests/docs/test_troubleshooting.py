@@ -69,7 +69,7 @@ def test_every_message_on_the_page_is_one_of_the_source(section: str, text: str)
     assert any(m.pattern.fullmatch(text) for m in [*MESSAGES, *PROBLEMS])
 
 
-def test_no_message_stands_there_twice() -> None:
+def test_no_message_is_there_twice() -> None:
     texts = [text for section, text in QUOTED if not text.startswith("Redis refuses")]
     assert sorted(set(texts)) == sorted(texts)
 
@@ -106,7 +106,7 @@ def test_the_exit_codes_of_coordinatorctl_are_those_of_the_code() -> None:
             assert all(f"| {expected[message.owner]} |" in row for row in rows)
 
 
-# --- the reader of the source bites ---------------------------------------------------------------
+# --- the reader of the source finds violations ----------------------------------------------------
 def test_messages_are_read_through_classes_and_functions() -> None:
     tree = ast.parse(
         "LIMIT = 107\n"

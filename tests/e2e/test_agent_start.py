@@ -124,7 +124,7 @@ def test_a_stop_on_the_web_page_reaches_a_forked_agents_training(
     assert node.wait() == 0
 
 
-def test_wandb_that_is_upgraded_below_the_daemon_is_imported_anew(
+def test_a_wandb_that_is_upgraded_under_the_daemon_is_imported_again(
     emulator: Emulator, make_node: MakeNode, tmp_path: Path
 ) -> None:
     script = shutil.copy(WANDB, tmp_path / "wandb")

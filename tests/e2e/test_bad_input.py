@@ -29,19 +29,19 @@ def sweep(emulator: Emulator) -> str:
     ("flags", "words"),
     [
         (("--sweep", "nonsense"), "--sweep: 'nonsense' is not of the form ENTITY/PROJECT/SWEEP_ID"),
-        (("--sweep", "emulator/tests/nosuch"), "knows no such sweep"),
+        (("--sweep", "emulator/tests/nosuch"), "has no such sweep"),
         (("--redis-url", "ftp://here"), "[redis] url: 'ftp://here'"),
-        (("--slots", "many"), "--slots: 'many' will not do"),
-        (("--slots", "-1"), "--slots: must be 0 or more"),
+        (("--slots", "many"), "--slots: invalid value 'many'; expected a number or 'auto'"),
+        (("--slots", "-1"), "--slots: invalid value -1; expected 0 or more"),
         (("--set", "pool.slotz=1"), "did you mean [pool] slots?"),
         (("--set", 'preemption.signals={"SIGTERM": "SIGFOO"}'), "unknown signal 'SIGFOO'"),
-        (("--set", "redis.ttl_seconds=5"), "[redis] ttl_seconds"),
-        (("--workdir", "/nonexistent"), "/nonexistent is no directory"),
+        (("--set", "redis.ttl_seconds=5"), "[redis] ttl_seconds = 5 is too small: at least 34 s"),
+        (("--workdir", "/nonexistent"), "/nonexistent is not a directory"),
         (("--set", "sweep.wandb=/nonexistent"), "[sweep] wandb: /nonexistent"),
         (("--config", "missing.toml"), "missing.toml: cannot be read"),
     ],
 )
-def test_what_the_user_must_mend_is_said_in_one_line(
+def test_an_error_that_the_user_must_fix_is_reported_in_one_line(
     make_node: MakeNode, sweep: str, flags: tuple[str, ...], words: str
 ) -> None:
     node = make_node(sweep, *flags).start()
@@ -58,7 +58,7 @@ def test_what_the_user_must_mend_is_said_in_one_line(
     [
         ("[pool", "is not valid TOML"),
         ("[pool]\nslotz = 3\n", "unknown key [pool] slotz; did you mean [pool] slots?"),
-        ("[redis]\nttl_seconds = 'soon'\n", "[redis] ttl_seconds: 'soon' will not do"),
+        ("[redis]\nttl_seconds = 'soon'\n", "[redis] ttl_seconds: invalid value 'soon'; expected"),
     ],
 )
 def test_a_bad_file_is_named(make_node: MakeNode, sweep: str, text: str, words: str) -> None:
@@ -96,7 +96,7 @@ def test_an_unreachable_server_is_waited_for_then_named(make_node: MakeNode, swe
     assert node.events("upstream_unreachable")
 
 
-def test_a_sweep_that_is_over_ends_a_batch_job_and_is_said(
+def test_a_sweep_that_is_over_ends_a_batch_job_and_is_reported(
     emulator: Emulator, make_node: MakeNode, sweep: str
 ) -> None:
     emulator.set_sweep_state(sweep, "CANCELED")
@@ -139,7 +139,7 @@ def test_a_second_daemon_on_the_same_directory_is_refused(
     second = make_node(sweep, name="second")
     second.start("--state-dir", str(first.state_dir))
     assert second.wait() == 2
-    assert "is used by another coordinatord (pid" in last_line(second)
+    assert "in use by another coordinatord (pid" in last_line(second)
     assert first.status()["state"] == "running"
     first.ctl("stop")
     assert first.wait() == 0
@@ -167,7 +167,7 @@ def test_coordinatorctl_without_a_daemon_and_with_bad_words(
 
 
 @pytest.mark.parametrize(("target", "warned"), [("preset", [40.0]), ("workers", [])])
-def test_a_grace_that_the_launcher_does_not_leave_is_said_at_start(
+def test_a_grace_longer_than_the_launcher_allows_is_reported_at_start(
     make_node: MakeNode, target: str, warned: list[float]
 ) -> None:
     node = make_node(

@@ -1,4 +1,4 @@
-"""scripts/demo: plays to its end, its judge bites, and it leaves nothing behind.
+"""scripts/demo: runs to its end, its checker finds violations, and it leaves nothing behind.
 
 The installation is left out: the demo runs in the environment of the tests.
 """
@@ -109,7 +109,9 @@ def test_it_plays_to_a_good_end_and_leaves_nothing(scratch: Path, tmp_path: Path
 
 
 @long_play
-def test_the_judge_bites_without_leases_the_same_play_fails(scratch: Path, tmp_path: Path) -> None:
+def test_the_checker_detects_overlaps_of_the_demo_without_leases(
+    scratch: Path, tmp_path: Path
+) -> None:
     code, output, data = play(scratch, tmp_path / "demo.json", "--leases", "off", "--runs", "8")
 
     assert code == 1, output
@@ -117,7 +119,7 @@ def test_the_judge_bites_without_leases_the_same_play_fails(scratch: Path, tmp_p
     assert data["facts"]["trained_again"] > 0
     assert {
         "no run was trained by two processes at once",
-        "no run was trained again without need",
+        "no run was trained again needlessly",
     } <= set(failed(data))
     assert not data["passed"]
     assert "✗ no run was trained by two processes at once" in output

@@ -110,7 +110,7 @@ def begun(node: Node) -> set[int]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_with_its_preset_it_saves_and_goes_on_elsewhere(
+def test_with_its_preset_it_saves_and_continues_elsewhere(
     case: Case, sweep: str, make_node: MakeNode
 ) -> None:
     flags = (*LEAN, "--set", f"preemption.preset={case.preset}")

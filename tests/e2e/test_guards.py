@@ -57,7 +57,7 @@ def test_a_bad_node_opens_its_breaker_and_the_others_finish_the_sweep(
         check_events(node.events())
 
 
-def test_a_probe_closes_the_breaker_of_a_node_that_was_mended(
+def test_a_probe_closes_the_breaker_of_a_repaired_node(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
     sweep = emulator.create_sweep(sweep_config(6, seconds=0.2))
@@ -102,7 +102,7 @@ def test_without_room_on_its_disk_a_node_claims_nothing_and_says_so(
     check_events(node.events())
 
 
-def test_while_w_and_b_refuses_the_key_nothing_is_claimed_and_nobody_is_to_blame(
+def test_while_w_and_b_refuses_the_key_nothing_is_claimed_and_no_failure_counts(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
     sweep = emulator.create_sweep(sweep_config(1, seconds=0.2))

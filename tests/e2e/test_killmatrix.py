@@ -17,5 +17,5 @@ def test_an_agent_that_is_killed_with_its_command_in_hand_costs_no_run(tmp_path:
 
 @long_play
 @pytest.mark.parametrize("number", range(len(WHOLE)), ids=lambda number: str(WHOLE[number]))
-def test_every_run_ends_as_it_must_whoever_is_killed(number: int, tmp_path: Path) -> None:
+def test_every_run_ends_correctly_whichever_process_is_killed(number: int, tmp_path: Path) -> None:
     assert play(WHOLE[number], tmp_path).wrong == []

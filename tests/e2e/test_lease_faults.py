@@ -69,7 +69,7 @@ def test_redis_away_for_ten_ttls_stops_no_training_and_everything_finishes(
     assert overlaps(case.node.records()) == []
 
 
-def test_redis_away_for_ten_ttls_is_shown_as_degraded_and_told_in_events(played: Played) -> None:
+def test_redis_away_for_ten_ttls_is_shown_as_degraded_and_in_events(played: Played) -> None:
     case: Kept = played[kept].result()
     assert case.status_code == 5
     assert case.status["redis"]["state"] == "degraded"

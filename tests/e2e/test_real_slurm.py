@@ -164,13 +164,13 @@ def test_each_job_was_queued_again_once_and_ended_well(story: Story) -> None:
     assert [job["ExitCode"] for job in story.jobs.values()] == ["0:0"] * RUNS
 
 
-def test_the_task_that_was_told_by_usr1_saved_and_left_nothing(story: Story) -> None:
+def test_the_task_that_got_usr1_saved_and_left_nothing(story: Story) -> None:
     assert "SIGUSR1: telling the coordinator" in story.output(story.told)
     assert "the coordinator exited with 75" in story.output(story.told)
     assert not story.left_after_usr1
 
 
-def test_its_notice_is_no_business_of_the_other_tasks(story: Story) -> None:
+def test_its_notice_does_not_affect_the_other_tasks(story: Story) -> None:
     assert story.others == ["RUNNING"] * (TASKS - 1)
 
 
@@ -188,7 +188,7 @@ def test_each_training_of_the_array_got_its_signal_once_and_saved(story: Story) 
     assert set(told) <= set(saved)
 
 
-def test_a_job_whose_every_process_got_sigterm_was_told_once_and_its_run_went_on(
+def test_a_job_whose_every_process_got_sigterm_was_notified_once_and_its_run_continued(
     story: Story,
 ) -> None:
     output = story.output(story.abrupt)
@@ -197,7 +197,7 @@ def test_a_job_whose_every_process_got_sigterm_was_told_once_and_its_run_went_on
     assert '"step":"hurry"' not in output
 
 
-def test_runs_were_resumed_not_begun_anew(story: Story) -> None:
+def test_runs_were_resumed_not_restarted(story: Story) -> None:
     begun = [record for record in story.array.records("begin") if record["node"] == "array"]
     assert len({record["run"] for record in begun}) == RUNS
     assert len({record["run"] for record in begun if record["resume"]}) == RUNS
@@ -205,7 +205,7 @@ def test_runs_were_resumed_not_begun_anew(story: Story) -> None:
 
 def test_of_the_tasks_that_srun_starts_on_a_node_one_works(story: Story) -> None:
     output = story.output("urgent")
-    assert output.count("task 0 of this node works for all (rank_gate = node)") == 1
+    assert output.count("only task 0 of this node runs (rank_gate = node)") == 1
     assert output.count('"event":"daemon_started"') == 1
     assert story.urgent_job["ExitCode"] == "0:0"
 

@@ -50,7 +50,7 @@ def test_a_restarted_daemon_adopts_living_trainings(
     assert not node.processes()
 
 
-def test_an_exit_that_nobody_watched_is_known_with_its_true_status(
+def test_an_exit_without_a_daemon_is_known_with_its_true_status(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
     node = killed_node(emulator, make_node, 2)

@@ -87,7 +87,7 @@ def test_a_sweep_that_a_person_stopped_is_resumed_by_that_person_alone(
 
 
 @long_play
-def test_a_cancelled_sweep_lets_trainings_save_first_when_so_configured_or_asked(
+def test_a_cancelled_sweep_lets_trainings_save_first_if_configured_or_requested(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
     sweep = emulator.create_sweep(sweep_config(3, **SAVING))

@@ -58,7 +58,7 @@ def test_runs_preempted_on_one_node_resume_on_the_other_exactly_once(
     assert not b.processes()
 
 
-def test_the_judge_bites_with_leases_off_the_same_job_overlaps(
+def test_the_checker_detects_overlaps_of_the_same_job_with_leases_off(
     emulator: Emulator, make_node: MakeNode
 ) -> None:
     a, _ = preempt_one_node(emulator, make_node, "off")

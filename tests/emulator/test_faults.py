@@ -1,4 +1,4 @@
-"""Every kind of fault bites the request it is meant for, and can be seen in the history."""
+"""Every kind of fault hits the intended request, and is in the history."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_behaviour_can_be_changed_while_running(emulator: Emulator) -> None:
     assert (behaviour["racy_window"], behaviour["wandb_arg"]) == (8.0, False)
 
 
-def test_rule_of_the_command_line_bites_from_the_start(start: Callable[..., Emulator]) -> None:
+def test_rule_of_the_command_line_applies_from_the_start(start: Callable[..., Emulator]) -> None:
     emulator = start("--fault", "op=CreateAgent,kind=http,status=500,count=1")
     path = emulator.create_sweep(GRID)
     with pytest.raises(TypeError):

@@ -50,7 +50,7 @@ async def test_a_sweep_answer_that_is_not_what_we_know_passes_untouched(
 
 
 # --- the registration -----------------------------------------------------------------------------
-async def test_a_registration_is_told_to_the_desk_and_passes_untouched() -> None:
+async def test_a_registration_is_reported_to_the_desk_and_passes_unchanged() -> None:
     async with staged(says(CREATED)) as stage:
         assert await stage.graphql(CREATE) == (200, CREATED)
         assert stage.desk.told == [("registered", (TOKEN, AGENT))]
@@ -60,7 +60,7 @@ async def test_a_registration_is_told_to_the_desk_and_passes_untouched() -> None
     ("status", "answer"),
     [(400, b'{"errors": [{"message": "Sweep x is not running"}]}'), (200, b'{"data": null}')],
 )
-async def test_a_refused_registration_is_told_to_the_desk_and_passes_untouched(
+async def test_a_refused_registration_is_reported_to_the_desk_and_passes_unchanged(
     status: int, answer: bytes
 ) -> None:
     async with staged(says(answer, status)) as stage:
@@ -69,7 +69,7 @@ async def test_a_refused_registration_is_told_to_the_desk_and_passes_untouched(
         assert (what, token, reply.status, reply.body) == ("turned_away", TOKEN, status, answer)
 
 
-async def test_a_guest_is_registered_here_and_the_server_hears_no_more_of_it() -> None:
+async def test_a_guest_is_registered_here_and_the_server_gets_nothing_of_it() -> None:
     async with staged(says(b'{"error": "Sweep x is not running"}', 400)) as stage:
         stage.desk.guest = "guest-1"
         status, body = await stage.graphql(CREATE)
@@ -175,7 +175,7 @@ async def test_a_heartbeat_of_an_agent_with_a_run_passes_at_once_and_its_orders_
 
 
 @pytest.mark.parametrize("status", [404, 429, 500])
-async def test_a_failed_heartbeat_of_an_agent_with_a_run_gives_no_orders(status: int) -> None:
+async def test_a_failed_heartbeat_of_an_agent_with_a_run_gives_no_commands(status: int) -> None:
     async with staged(says(NOTHING, status)) as stage:
         assert await stage.graphql(BUSY) == (status, NOTHING)
         assert stage.desk.told == ([] if status == 404 else [("troubled", (TOKEN, status))])

@@ -1,4 +1,4 @@
-"""scripts/killmatrix: SIGKILL for everybody, in every phase of a run, alone and in pairs.
+"""scripts/killmatrix: SIGKILL every process in every phase of a run, alone and in pairs.
 
 Owns the options, the table and the exit codes.
 """
@@ -19,30 +19,30 @@ from tests.support.scripts import run, say
 
 EXAMPLES = """examples:
   scripts/killmatrix                            the whole matrix (15 minutes on two processors)
-  scripts/killmatrix --cell daemon:saving       one cell; may be given several times
-  scripts/killmatrix --pairs 30 --seed 7        random pairs instead, the same for the same seed
+  scripts/killmatrix --cell daemon:saving       one cell; repeatable
+  scripts/killmatrix --pairs 30 --seed 7        random pairs instead; a seed repeats them
   scripts/killmatrix --list                     the names of the cells
 
-exit codes: 0 all is well · 1 something is wrong, or a fault never hit · 2 usage"""
+exit codes: 0 all passed · 1 a check failed, or a fault never hit · 2 usage"""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options; exits with 2 for wrong ones."""
     parser = argparse.ArgumentParser(
         prog="scripts/killmatrix",
-        description="kill -9 of the daemon, of an agent, of a shim, of a training and of the "
-        "embedded Redis, in each phase of a run, on real daemons, agents and trainings. In the "
-        "end every run must have finished, or failed by its own fault, with the right outcomes; "
-        "no training may have overlapped another of its run, and nothing may be left.",
+        description="Send SIGKILL to the daemon, an agent, a shim, a training or the embedded "
+        "Redis in each phase of a run, with real daemons, agents and trainings. At the end every "
+        "run must have finished, or failed by its own fault, with the right outcomes; no two "
+        "trainings of a run may have overlapped, and no process may be left.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--cell", action="append", default=[], metavar="VICTIM:PHASE")
-    parser.add_argument("--pairs", type=int, default=0, metavar="N", help="N random pairs")
-    parser.add_argument("--seed", type=int, help="of the pairs (default: a new one, printed)")
-    parser.add_argument("--jobs", type=int, default=3, help="plays at once (default: 3)")
-    parser.add_argument("--list", action="store_true", help="print the cells and end")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all files in DIR")
+    parser.add_argument("--pairs", type=int, default=0, metavar="N", help="play N random pairs")
+    parser.add_argument("--seed", type=int, help="seed of the pairs (default: a new one, printed)")
+    parser.add_argument("--jobs", type=int, default=3, help="number of parallel plays (default: 3)")
+    parser.add_argument("--list", action="store_true", help="print the cells and exit")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep all files in DIR")
     return parser.parse_args(arguments)
 
 
@@ -74,7 +74,7 @@ def main() -> int:
     if not (options.pairs or options.cell):
         say(table(results))
     bad = [result for result in results if result.wrong]
-    say(f"{len(results) - len(bad)} of {len(results)} plays as they must be")
+    say(f"{len(results) - len(bad)} of {len(results)} plays passed")
     return 1 if bad else 0
 
 

@@ -32,17 +32,17 @@ examples:
   scripts/nemesis                             every fault for 5 s, then all mixed for 20 s
   scripts/nemesis --fault mixed --seconds 60  only mixed
   scripts/nemesis --fault "redis wiped"       one fault (see --list)
-  scripts/nemesis --partitions long           faults longer than a lease lasts: overlaps may be,
+  scripts/nemesis --partitions long           faults longer than a lease: overlaps may happen,
                                               but must end soon after contact returns
   scripts/nemesis --partitions long --strict --fault "link black hole, long"
-  scripts/nemesis --no-settling --fault "redis wiped"    must fail: the judge bites
+  scripts/nemesis --no-settling --fault "redis wiped"    must fail: the checker detects violations
   scripts/nemesis --no-leases                            must fail too
-  scripts/nemesis --long                      5,000 x 100 steps of the scripts against the model
+  scripts/nemesis --long                      compare 5,000 x 100 script steps to the model
   scripts/nemesis --daemons --minutes 10      whole daemons, real agents, the default lease times
   scripts/nemesis --daemons --partitions long --minutes 10
   scripts/nemesis --daemons --scaled --minutes 2   a third of these times
 
-exit codes:  0 every promise was kept   1 one was broken, or the play could not be played
+exit codes:  0 every guarantee held   1 one was violated, or the play could not be completed
              2 usage   130 interrupted
 """
 
@@ -51,26 +51,34 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The options; exits with 2 for wrong ones."""
     parser = argparse.ArgumentParser(
         prog="scripts/nemesis",
-        description="Three nodes share a Redis; everything breaks; nothing may be held twice.",
+        description="Three nodes share a Redis. Faults are injected; no lease may be held twice.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each fault (default: 5)")
     parser.add_argument(
-        "--fault", default="all", metavar="NAME", help="a fault's name or its beginning, or mixed"
+        "--seconds", type=float, default=5.0, help="duration of each fault (default: 5)"
+    )
+    parser.add_argument(
+        "--fault", default="all", metavar="NAME", help="name of a fault or its beginning, or mixed"
     )
     parser.add_argument("--seed", type=int, help="repeat the faults of an earlier play")
     parser.add_argument("--partitions", choices=["short", "long"], default="short")
     parser.add_argument("--strict", action="store_true", help='on_lease_loss = "strict"')
     parser.add_argument("--no-settling", action="store_true", help="must report overlaps")
     parser.add_argument("--no-leases", action="store_true", help="must report overlaps")
-    parser.add_argument("--daemons", action="store_true", help="whole daemons instead of stacks")
-    parser.add_argument("--minutes", type=float, default=10.0, help="with --daemons (default: 10)")
     parser.add_argument(
-        "--scaled", action="store_true", help="with --daemons: a third of the default lease times"
+        "--daemons", action="store_true", help="run whole daemons instead of stacks"
     )
-    parser.add_argument("--long", action="store_true", help="the scripts against the model")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the files in DIR")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="duration with --daemons (default: 10)"
+    )
+    parser.add_argument(
+        "--scaled",
+        action="store_true",
+        help="with --daemons: use a third of the default lease times",
+    )
+    parser.add_argument("--long", action="store_true", help="compare the scripts to the model")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the files in DIR")
     parser.add_argument("--list", action="store_true", help="print the names of the faults")
     options = parser.parse_args(arguments)
     if options.fault not in {"all", "mixed"} and not chosen(options.fault, long=False):

@@ -38,7 +38,7 @@ def test_one_stay_within_another_overlaps_for_its_whole_length() -> None:
     assert pair.seconds == 1.0
 
 
-def test_a_fence_that_stands_still_or_falls_is_found() -> None:
+def test_a_fence_that_does_not_grow_is_detected() -> None:
     stays = [stay("r1", 5, 0.0, 1.0), stay("r1", 5, 2.0, 3.0), stay("r1", 4, 4.0, 5.0)]
     assert len(fence_faults(stays)) == 2
     assert fence_faults([stays[0], stay("r1", 6, 2.0, 3.0)]) == []

@@ -1,4 +1,4 @@
-"""The short form: every fault for a moment on real stacks, and the proof that the judge bites."""
+"""The short form: every fault for a moment on real stacks, and checks that violations are found."""
 
 import tempfile
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ async def test_strict_leases_make_no_overlap_on_a_long_partition(directory: Path
     assert result.broken == [], words(result)
 
 
-async def test_the_judge_bites_without_settling_a_wipe_makes_overlaps(directory: Path) -> None:
+async def test_the_checker_detects_overlaps_after_a_wipe_without_settling(directory: Path) -> None:
     for _ in range(3):  # a wipe that meets no hand-out in its seconds shows nothing
         result = await play(short("redis wiped", 3.0, mode="no-settling"), directory)
         if found(result):
@@ -72,7 +72,7 @@ async def test_the_judge_bites_without_settling_a_wipe_makes_overlaps(directory:
     assert result.broken
 
 
-async def test_the_judge_bites_without_leases_everything_overlaps(directory: Path) -> None:
+async def test_the_checker_detects_overlaps_without_leases(directory: Path) -> None:
     result = await play(short("none", 1.5, mode="no-leases"), directory)
 
     assert found(result) > 0, words(result)

@@ -68,7 +68,7 @@ def events(logs: list[MutableMapping[str, Any]]) -> list[str]:
 
 
 # --- EC2 ------------------------------------------------------------------------------------------
-async def test_a_spot_notice_is_told_once_with_its_deadline() -> None:
+async def test_a_spot_notice_is_reported_once_with_its_deadline() -> None:
     service = Ec2()
     async with served(service), watched(Cloud.EC2, service) as found:
         await until(lambda: len(service.requests) > 8)
@@ -113,7 +113,7 @@ async def test_a_token_is_used_again_until_the_service_forgets_it() -> None:
 
 
 # --- GCE ------------------------------------------------------------------------------------------
-async def test_a_gce_preemption_is_told_by_a_request_that_was_waiting() -> None:
+async def test_a_gce_preemption_arrives_on_the_blocking_request() -> None:
     service = Gce()
     async with served(service), watched(Cloud.GCE, service) as found:
         await until(lambda: len(service.requests) == 4)
@@ -124,7 +124,7 @@ async def test_a_gce_preemption_is_told_by_a_request_that_was_waiting() -> None:
     assert (notice.word, notice.left_seconds) == ("preempted", 30.0)
 
 
-async def test_a_gce_machine_that_is_preempted_already_is_told_at_once() -> None:
+async def test_a_gce_machine_that_is_already_preempted_gets_the_notice_at_once() -> None:
     service = Gce()
     service.values["preempted"] = "TRUE"
     async with served(service), watched(Cloud.GCE, service) as found:
@@ -155,7 +155,7 @@ async def test_azure_events_of_other_machines_are_passed_over() -> None:
     assert notice.left_seconds == pytest.approx(600, abs=5)
 
 
-async def test_azure_is_told_to_go_on_when_the_node_has_made_way_and_not_before() -> None:
+async def test_azure_gets_the_acknowledgement_when_the_node_is_empty_and_not_before() -> None:
     service = Azure()
     async with served(service), watched(Cloud.AZURE, service, acknowledge=True) as found:
         event = service.schedule("Preempt", 30)
@@ -168,7 +168,7 @@ async def test_azure_is_told_to_go_on_when_the_node_has_made_way_and_not_before(
 
 
 @pytest.mark.parametrize(("acknowledge", "kind"), [(True, "Freeze"), (False, "Reboot")])
-async def test_azure_is_told_nothing_of_a_freeze_nor_unless_so_configured(
+async def test_azure_gets_no_acknowledgement_of_a_freeze_or_without_configuration(
     acknowledge: bool, kind: str
 ) -> None:
     service = Azure()
@@ -181,7 +181,7 @@ async def test_azure_is_told_nothing_of_a_freeze_nor_unless_so_configured(
     assert not [line for line in service.requests if line.startswith("POST")]
 
 
-async def test_an_acknowledgement_that_is_refused_is_reported_and_the_watch_goes_on() -> None:
+async def test_a_refused_acknowledgement_is_reported_and_watching_continues() -> None:
     service = Azure(refuses_starts=True)
     with capture_logs() as logs:
         async with served(service), watched(Cloud.AZURE, service, acknowledge=True) as found:
@@ -234,7 +234,7 @@ async def test_one_value_that_fails_among_others_is_reported_once() -> None:
     assert events(logs).count("notice_source_failed") == 1
 
 
-async def test_a_document_that_is_none_is_reported_and_the_watch_goes_on() -> None:
+async def test_an_invalid_document_is_reported_and_watching_continues() -> None:
     service = Ec2(documents={"spot/instance-action": ["what"]})
     with capture_logs() as logs:
         async with served(service), watched(Cloud.EC2, service) as found:
@@ -244,7 +244,7 @@ async def test_a_document_that_is_none_is_reported_and_the_watch_goes_on() -> No
 
 
 # --- who is asked ---------------------------------------------------------------------------------
-async def test_nobody_is_asked_unless_a_cloud_is_named() -> None:
+async def test_no_request_is_sent_unless_a_cloud_is_configured() -> None:
     service = Ec2()
     async with served(service):
         settings = Preemption(endpoints={"ec2": service.url})

@@ -21,21 +21,21 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The options; exits with 2 for wrong ones."""
     parser = argparse.ArgumentParser(
         prog="scripts/soak",
-        description="Runs of 0.5 to 3 s over several nodes; the W&B server answers 429, 500, 502, "
-        "404 once, 400, nothing for a minute, stalls for 30 s and drops connections. All must "
-        "finish.",
-        epilog="exit codes: 0 all finished · 1 not all, or something else is wrong · 2 usage",
+        description="Train runs of 0.5 to 3 s on several nodes while the W&B server answers 429, "
+        "500, 502, one 404, 400, hands out nothing for a minute, stalls for 30 s and drops "
+        "connections. All runs must finish.",
+        epilog="exit codes: 0 all finished · 1 some did not, or another check failed · 2 usage",
     )
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--slots", type=int, default=1, help="on each node (default: 1)")
-    parser.add_argument("--rounds", type=int, default=5, help="of all faults (default: 5)")
-    parser.add_argument("--every", type=float, default=12.0, help="seconds between two faults")
+    parser.add_argument("--slots", type=int, default=1, help="slots of each node (default: 1)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of all faults (default: 5)")
+    parser.add_argument("--every", type=float, default=12.0, help="seconds between faults")
     parser.add_argument("--nothing", type=float, default=60.0, help="seconds without any work")
-    parser.add_argument("--stall", type=float, default=30.0, help="seconds of a stall")
+    parser.add_argument("--stall", type=float, default=30.0, help="seconds that a stall lasts")
     parser.add_argument("--minutes", type=float, default=60.0, help="give up after (default: 60)")
-    parser.add_argument("--seed", default="20", help="of the server's dice")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all files in DIR")
+    parser.add_argument("--seed", default="20", help="seed of the server's random faults")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep all files in DIR")
     return parser.parse_args(arguments)
 
 

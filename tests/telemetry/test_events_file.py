@@ -75,7 +75,7 @@ def test_a_torn_last_line_costs_only_itself(tmp_path: Path) -> None:
     assert path.read_bytes().count(b"\n") == 3
 
 
-def test_a_file_that_was_moved_away_is_made_anew(pipeline: Pipeline) -> None:
+def test_a_file_that_was_moved_away_is_recreated(pipeline: Pipeline) -> None:
     log.info("before_moved")
     assert pipeline.events()
     pipeline.file.rename(pipeline.file.with_name("taken"))

@@ -117,7 +117,7 @@ async def test_the_emulator_knows_every_question_of_ours(
 
 
 # --- refusals -------------------------------------------------------------------------------------
-async def test_a_refused_key_is_the_users_to_mend(emulator: Emulator, sweep: SweepPath) -> None:
+async def test_a_refused_key_is_a_user_error(emulator: Emulator, sweep: SweepPath) -> None:
     async with account(emulator.url, "f" * 40) as asked:
         with pytest.raises(KeyRefusedError) as caught:
             await asked.sweep_state(sweep)
@@ -127,7 +127,7 @@ async def test_a_refused_key_is_the_users_to_mend(emulator: Emulator, sweep: Swe
 
 
 @pytest.mark.parametrize("part", ["entity", "project", "name"])
-async def test_an_unknown_sweep_is_the_users_to_mend(
+async def test_an_unknown_sweep_is_a_user_error(
     part: str, emulator: Emulator, sweep: SweepPath
 ) -> None:
     absent = replace(sweep, **{part: "absent"})
@@ -169,7 +169,7 @@ async def test_a_server_in_trouble_may_be_better_later(
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>a login page</html>", b"[]", b'{"data": null}'])
-async def test_an_answer_that_is_none_of_a_wandb_server_means_no_such_sweep(body: bytes) -> None:
+async def test_an_answer_that_is_not_of_a_wandb_server_means_no_such_sweep(body: bytes) -> None:
     async with server(200, body) as url, account(url) as asked:
         with pytest.raises(NoSuchSweepError):
             await asked.sweep_state(SweepPath("e", "p", "s"))
@@ -187,7 +187,7 @@ async def test_a_server_that_is_not_there_is_named_with_the_systems_reason() -> 
     assert "WANDB_BASE_URL" in line
 
 
-async def test_a_host_that_does_not_exist_is_said_in_one_line() -> None:
+async def test_a_host_that_does_not_exist_is_reported_in_one_line() -> None:
     async with account("http://no-such-host.invalid") as asked:
         with pytest.raises(UpstreamUnreachableError) as caught:
             await asked.sweep_state(SweepPath("e", "p", "s"))

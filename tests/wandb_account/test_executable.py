@@ -80,7 +80,7 @@ async def test_a_real_old_wandb_has_no_such_option(tmp_path: Path) -> None:
     assert not command.forward_signals
 
 
-async def test_a_wandb_that_does_not_work_is_told_with_its_own_last_words(tmp_path: Path) -> None:
+async def test_a_wandb_that_does_not_work_is_reported_with_its_last_line(tmp_path: Path) -> None:
     broken = program(
         tmp_path / "wandb", "echo Traceback >&2; echo 'ImportError: no yaml' >&2; exit 1"
     )
@@ -90,13 +90,13 @@ async def test_a_wandb_that_does_not_work_is_told_with_its_own_last_words(tmp_pa
     assert "\n" not in str(caught.value)
 
 
-async def test_a_wandb_that_says_nothing_when_it_fails_is_told_all_the_same(tmp_path: Path) -> None:
+async def test_a_wandb_that_fails_without_output_is_still_reported(tmp_path: Path) -> None:
     broken = program(tmp_path / "wandb", "kill -9 $$")
     with pytest.raises(NoWandbError, match="no output"):
         await probe(str(broken), environ(tmp_path), tmp_path)
 
 
-async def test_a_wandb_that_is_no_program_is_refused(tmp_path: Path) -> None:
+async def test_a_wandb_that_is_not_executable_is_refused(tmp_path: Path) -> None:
     odd = tmp_path / "wandb"
     odd.write_bytes(b"\x7fELF no program")
     odd.chmod(0o755)

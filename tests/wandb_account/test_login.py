@@ -44,7 +44,7 @@ def find(workdir: Path, home: Path, **environ: str) -> Login:
 
 
 # --- the key --------------------------------------------------------------------------------------
-def test_a_key_in_the_environment_beats_every_file(workdir: Path, home: Path) -> None:
+def test_a_key_in_the_environment_overrides_every_file(workdir: Path, home: Path) -> None:
     netrc(home / ".netrc", api_wandb_ai=OTHER_KEY)
     login = find(workdir, home, WANDB_API_KEY=f" {KEY}\n")
     assert login == Login(PUBLIC_CLOUD, KEY, key_from_environment=True)
@@ -82,13 +82,13 @@ def test_a_damaged_netrc_file_is_as_good_as_none(damage: str, workdir: Path, hom
 
 
 # --- the server -----------------------------------------------------------------------------------
-def test_the_server_is_the_public_cloud_unless_somebody_says_otherwise(
+def test_the_server_is_the_public_cloud_unless_configured_otherwise(
     workdir: Path, home: Path
 ) -> None:
     assert find(workdir, home, WANDB_API_KEY=KEY).base_url == PUBLIC_CLOUD
 
 
-def test_settings_of_the_directory_beat_those_of_the_user_and_the_environment_beats_both(
+def test_directory_settings_override_user_settings_and_the_environment_overrides_both(
     workdir: Path, home: Path
 ) -> None:
     settings(home / ".config" / "wandb", "[default]\nbase_url = https://user.example.com/\n")
@@ -136,7 +136,7 @@ def test_an_address_that_is_none_is_refused_in_one_line(
         ("http://box:8080", "box", "`wandb login --host http://box:8080`"),
     ],
 )
-def test_a_missing_key_is_said_in_one_line_with_the_command_that_helps(
+def test_a_missing_key_is_reported_in_one_line_with_the_command_that_helps(
     url: str, host: str, command: str, workdir: Path, home: Path
 ) -> None:
     with pytest.raises(NoApiKeyError) as caught:
