@@ -1,15 +1,15 @@
-"""The agent server: forks `wandb agent` processes from one that has imported wandb already.
+"""The agent server: forks `wandb agent` processes from one that has already imported wandb.
 
-Owns the forking, nothing else. It is run by the interpreter of the configured wandb command, so it
-needs only what that environment has: the standard library from Python 3.7 on, and wandb. A forked
+Owns only the forking. It runs in the interpreter of the configured wandb command, so it needs only
+what that environment has: the standard library from Python 3.7 on, and wandb. A forked
 agent runs wandb's own command line, in a session of its own. The agent becomes a child of the
-daemon, not of this process: the daemon waits for it, it dies with the daemon, and it does not
-notice when this process ends. This process must never have a second thread: a fork would copy a
-lock that nobody ever opens.
+daemon, not of this process: the daemon waits for it, it dies with the daemon, and the end of this
+process does not affect it. This process must never have a second thread: a fork could copy a lock
+that is never released.
 
     agent_server.py WANDB_SCRIPT DAEMON_PID PADDING
 
-Requests and answers are JSON lines on stdin and stdout. The first answer comes unasked:
+Requests and answers are JSON lines on stdin and stdout. The first answer is sent without a request:
 `{"wandb": VERSION, "eager": BOOL}`. Each request `{"argv": …, "env": …, "cwd": …, "output": …}` is
 answered with `{"pid": PID}`, `{"failed": WHY}` (this fork), `{"stale": true}` (wandb has changed on
 disk) or `{"refused": WHY}` (no agent can be forked here).
@@ -58,7 +58,7 @@ LAZY = (
     "yaml",
 )
 """What an agent imports between its start and its first run, in any version; found by comparing
-`sys.modules`. One that is missing costs each agent its import, nothing else."""
+`sys.modules`. If one is missing, each agent imports it itself."""
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -69,7 +69,7 @@ def main() -> None:
     os.dup2(2, 1)  # what wandb prints is not an answer
     try:
         server = Server(script, daemon)
-    except BaseException as error:  # whatever it is, agents are started otherwise
+    except BaseException as error:  # on any error, agents are executed instead
         say(answers, {"refused": f"wandb cannot be imported: {type(error).__name__}: {error}"})
         os._exit(1)
     say(answers, {"wandb": server.version, "eager": server.eager})
@@ -116,7 +116,7 @@ class Server:
             if name.partition(".")[0] == "wandb" and path:
                 self.files[path] = stamp(path)
         gc.collect()
-        gc.freeze()  # or each collection in an agent would copy these pages
+        gc.freeze()  # otherwise each collection in an agent would copy these pages
 
     def fork(self) -> Message | None:
         """Fork one agent; the answer to the daemon, or None in the new process."""
@@ -149,7 +149,7 @@ class Server:
         sys.exit(self.cli())
 
     def await_daemon(self) -> None:
-        """Return once we are a child of the daemon and die with it."""
+        """Return when we are a child of the daemon and tied to its life."""
         deadline = time.monotonic() + ADOPTION_SECONDS
         while os.getppid() != self.daemon:
             if time.monotonic() > deadline:  # it has ended
@@ -163,7 +163,7 @@ class Server:
 def fork_away() -> int:
     """Fork a process that is not our child; its pid, or 0 in the new process. Raises OSError.
 
-    A process in between forks it and ends at once. So the next subreaper above us, the daemon,
+    An intermediate process forks it and exits at once, so the next subreaper above us, the daemon,
     becomes its parent (prctl(2), PR_SET_CHILD_SUBREAPER).
     """
     receiver, sender = os.pipe()
@@ -179,14 +179,14 @@ def fork_away() -> int:
             say.write(b"%d" % pid)
             os._exit(0)
         os.waitpid(between, 0)
-        pid = int(pipe.read(32) or 0)  # it has written, or was killed: there is nothing to wait for
+        pid = int(pipe.read(32) or 0)  # it has written or was killed: do not wait
     if pid <= 0:
         raise OSError(-pid or errno.ECHILD, os.strerror(-pid or errno.ECHILD))
     return pid
 
 
 def stamp(path: str) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced; None for one that is missing."""
+    """A value that changes when a file is replaced; None if it is missing."""
     try:
         status = os.stat(path)
     except OSError:
@@ -195,7 +195,7 @@ def stamp(path: str) -> tuple[int, int, int] | None:
 
 
 def redirect(output: str) -> None:
-    """Append what we print to `output`, and read nothing."""
+    """Append our output to `output`, and read nothing."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(nothing, 0)
@@ -206,9 +206,9 @@ def redirect(output: str) -> None:
 
 
 def retitle(argv: list[str]) -> None:
-    """Let ps show the command line of the agent, as far as there is room for it.
+    """Make ps show the command line of the agent, as far as it fits.
 
-    Room is as long as our own arguments, which the daemon pads.
+    The room is the length of our own arguments, which the daemon pads.
     """
     with open("/proc/self/stat", "rb") as file:
         start, end = map(int, file.read().rpartition(b")")[2].split()[ARGUMENTS])

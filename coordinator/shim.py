@@ -1,12 +1,12 @@
-"""The run shim: stands between one `wandb agent` and one training process.
+"""The run shim: runs between one `wandb agent` and one training process.
 
-Owns exactly one training process: starts it when the daemon says so, passes signals on, waits, and
-reports the true wait status. Standard library only, since it starts before every training
-(`python -I -S shim.py COMMAND…`) and must be small and quick. It must never outlive its tree, never
+Owns exactly one training process: starts it when the daemon permits, passes signals on, waits, and
+reports the true wait status. Standard library only, because it starts before every training
+(`python -I -S shim.py COMMAND…`) and must be small and fast. It must never outlive its tree, never
 start a training that was not released to it, and never need the daemon once the training runs.
 
 Life: connect -> hello -> go | refuse -> start -> wait -> exit file, `exited` -> tree gone -> end as
-the training did. The socket is used without blocking, so a stuck daemon cannot hold a training up.
+the training did. The socket is non-blocking, so a stuck daemon cannot delay a training.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ import time
 
 SOCKET_VARIABLE = "COORDINATOR_RUN_SHIM"
 AGENT_VARIABLE = "COORDINATOR_RUN_AGENT"
-REFUSED = 75  # EX_TEMPFAIL of sysexits.h: somebody else trains this run, or the daemon is gone
-NOT_STARTED = 127  # what a shell answers for a command that cannot be executed
+REFUSED = 75  # EX_TEMPFAIL of sysexits.h: another holder trains this run, or the daemon is gone
+NOT_STARTED = 127  # exit code of shells for a command that cannot be executed
 HELLO_SECONDS = 60.0
 RECONNECT_SECONDS = 1.0
 KILL_POLL_SECONDS = 0.02
@@ -44,7 +44,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Link:
-    """The connection to the daemon: JSON lines both ways, kept up as well as it can be."""
+    """The connection to the daemon: JSON lines both ways, restored if possible."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class Link:
         self.unsent = b""
 
     def connect(self, hello: dict[str, object]) -> bool:
-        """Connect and introduce ourselves; False when nobody listens."""
+        """Connect and send hello; False if nothing listens."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(5.0)
@@ -67,12 +67,12 @@ class Link:
         return True
 
     def say(self, message: dict[str, object]) -> None:
-        """Queue one message and send what the socket takes."""
+        """Queue one message and send as much as the socket accepts."""
         self.unsent += json.dumps(message).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
-        """Send what is queued; a lost daemon is noticed, never waited for."""
+        """Send what is queued; never waits for a lost daemon."""
         if self.sock is None:
             return
         try:
@@ -85,7 +85,7 @@ class Link:
             self.drop()
 
     def read(self) -> list[dict[str, object]]:
-        """Whole messages that have arrived."""
+        """Complete messages that have arrived."""
         if self.sock is None:
             return []
         try:
@@ -149,7 +149,7 @@ class Shim:
             self.link.say({"say": "signal_sent", "signal": signum, "origin": origin})
 
     def on_signals(self) -> None:
-        """Answer what was caught since the last time."""
+        """Handle signals caught since the last call."""
         with contextlib.suppress(BlockingIOError):
             self.wakeup[0].recv(4096)
         caught, self.caught = self.caught, []
@@ -183,7 +183,7 @@ class Shim:
         self.link.say({"say": "started", "pid": child})
 
     def execute(self, env: dict[str, str], writer: int, parent: int) -> None:
-        """In the child: become what a bare agent's child is, then the training. Never returns."""
+        """In the child: become like a bare agent's child, then the training. Never returns."""
         try:
             os.setpgid(0, 0)
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -192,7 +192,7 @@ class Shim:
             signal.set_wakeup_fd(-1)
             if self.cgroup:
                 with (
-                    contextlib.suppress(OSError),  # a convenience, no condition
+                    contextlib.suppress(OSError),  # convenient, not required
                     open(f"{self.cgroup}/cgroup.procs", "w", encoding="ascii") as procs,
                 ):
                     procs.write("0")
@@ -207,9 +207,9 @@ class Shim:
             os._exit(NOT_STARTED)
 
     def reap(self) -> bool:
-        """Collect ended children; True when none is left.
+        """Collect ended children; True if none is left.
 
-        We are a child subreaper, so having no child means that the whole tree is gone.
+        We are a child subreaper, so without children the whole tree is gone.
         """
         while True:
             try:
@@ -222,9 +222,9 @@ class Shim:
                 self.on_exit(status)
 
     def on_exit(self, status: int) -> None:
-        """Write the exit file, *then* report: a daemon that was told never finds it missing."""
+        """Write the exit file, *then* report, so that the file exists when the daemon knows."""
         self.status = status
-        if self.kill_at is None:  # an order to kill stands
+        if self.kill_at is None:  # an order to kill remains valid
             self.kill_at = time.monotonic() + self.linger_seconds
         if self.exit_file:
             record = {"status": status, "pid": self.child, "told_to_end": self.told_to_end,
@@ -247,7 +247,7 @@ class Shim:
 
     # --- the daemon ---------------------------------------------------------------------------
     def hello(self) -> dict[str, object]:
-        """How we introduce ourselves, at first and after each reconnection."""
+        """The hello message, at first and after each reconnection."""
         return {
             "say": "hello",
             "agent": self.agent,
@@ -261,7 +261,7 @@ class Shim:
         }
 
     def obey(self, message: dict[str, object]) -> None:
-        """Do what the daemon says; words of a newer daemon are passed over."""
+        """Execute a message of the daemon; unknown messages of a newer daemon are ignored."""
         match message:
             case {"do": "go", "env": dict(env), "linger_seconds": int() | float() as linger} if (
                 self.child is None
@@ -287,14 +287,14 @@ class Shim:
                 pass
 
     def keep_linked(self) -> None:
-        """Look for a restarted daemon now and then."""
+        """Try to reconnect to a restarted daemon from time to time."""
         now = time.monotonic()
         if self.link.sock is None and now >= self.retry_at:
             self.retry_at = now + RECONNECT_SECONDS
             self.link.connect(self.hello())
 
     def wait(self, seconds: float) -> None:
-        """Sleep until a signal, a message or `seconds` have passed; deal with what came."""
+        """Sleep until a signal, a message or `seconds` have passed; handle what came."""
         readers = [self.wakeup[0].fileno()]
         if self.link.sock is not None:
             readers.append(self.link.sock.fileno())
@@ -306,7 +306,7 @@ class Shim:
             self.obey(message)
 
     def await_go(self) -> None:
-        """Wait for the word to start. Without a daemon nobody may train: we give up."""
+        """Wait for permission to start. Without a daemon nothing may be trained: give up."""
         deadline = time.monotonic() + HELLO_SECONDS
         while self.child is None:
             if self.link.sock is None or time.monotonic() > deadline:
@@ -315,7 +315,7 @@ class Shim:
             self.wait(1.0)
 
     def watch(self) -> None:
-        """From start to the end of the tree."""
+        """From the start to the end of the process tree."""
         while not self.reap():
             self.keep_linked()
             overdue = self.kill_at is not None and time.monotonic() >= self.kill_at
@@ -352,7 +352,7 @@ def descendants(root: int) -> list[int]:
 
 
 def finish(link: Link, code: int) -> None:
-    """Say what is left to say, within a second, and exit with `code`."""
+    """Send the remaining messages, within a second, and exit with `code`."""
     deadline = time.monotonic() + 1.0
     while link.unsent and link.sock is not None and time.monotonic() < deadline:
         select.select([], [link.sock], [], 0.1)
@@ -361,7 +361,7 @@ def finish(link: Link, code: int) -> None:
 
 
 def end_by_signal(signum: int) -> None:
-    """End as the training did: by the same signal, leaving no core of our own."""
+    """End like the training: by the same signal, without a core dump of our own."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):
         signal.signal(signum, signal.SIG_DFL)
@@ -371,7 +371,7 @@ def end_by_signal(signum: int) -> None:
 
 
 def main() -> None:
-    """Run the command line under the eyes of the daemon, or plainly when there is none."""
+    """Run the command line under the daemon's control, or directly if there is no daemon."""
     command = sys.argv[1:]
     path = os.environ.pop(SOCKET_VARIABLE, "")
     if not path:

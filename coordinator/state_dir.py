@@ -1,14 +1,14 @@
-"""Where the state directory is when nobody says.
+"""The default path of the state directory.
 
-Owns that one rule, for the daemon and for coordinatorctl, which must find the same socket. It must
-import nothing heavy and create nothing.
+Owns that rule for the daemon and coordinatorctl, which must find the same socket. It must import
+nothing heavy and create nothing.
 """
 
 import os
 from collections.abc import Mapping
 from os.path import expanduser, isabs, join
 
-# Strings, since coordinatorctl starts with this and pathlib takes longer than all of it.
+# Strings, because coordinatorctl loads this and pathlib would take longer than all of it.
 SYSTEM_STATE_DIR = "/var/lib/wandb-coordinator"
 """For root; the same directory as systemd's `StateDirectory=wandb-coordinator`."""
 CONTROL_SOCKET = "control.sock"
@@ -16,10 +16,10 @@ CONTROL_SOCKET = "control.sock"
 
 
 def default_state_dir(environ: Mapping[str, str], uid: int | None = None) -> str:
-    """The state directory of user `uid` (default: the one who runs this process).
+    """The state directory of user `uid` (default: the user of this process).
 
-    $COORDINATOR_STATE_DIR; else $STATE_DIRECTORY (systemd.exec(5): a list with colons, the first
-    counts); else /var/lib/wandb-coordinator for root; else wandb-coordinator below $XDG_STATE_HOME
+    $COORDINATOR_STATE_DIR; else $STATE_DIRECTORY (systemd.exec(5): the first of a colon-separated
+    list); else /var/lib/wandb-coordinator for root; else wandb-coordinator below $XDG_STATE_HOME
     (XDG base directories 0.8: a relative one is ignored) or ~/.local/state.
     """
     if chosen := environ.get("COORDINATOR_STATE_DIR"):

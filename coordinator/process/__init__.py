@@ -1,1 +1,1 @@
-"""Processes of this machine: how they are started, found and ended."""
+"""Processes of this machine: starting, finding and ending them."""

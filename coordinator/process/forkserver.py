@@ -1,7 +1,7 @@
-"""Speaks to the agent server, which forks agents instead of starting them anew.
+"""Talks to the agent server, which forks agents so that they need not be executed.
 
-Owns that process and its pipes. The agents are children of this process, as started ones are: they
-outlive their server. It must never hand out an agent whose end nobody can wait for.
+Owns that process and its pipes. Forked agents are children of this process, like executed ones, and
+outlive their server. It must never return an agent whose end cannot be waited for.
 """
 
 import errno
@@ -21,18 +21,18 @@ from coordinator.process.spawn import Child, launched, open_log
 
 SERVER = Path(__file__).parent.parent / "agent_server.py"
 IMPORT_SECONDS = 60.0
-"""For the import of wandb; from a slow network file system it takes this order of time."""
+"""Limit for the import of wandb, which can take this long on a slow network file system."""
 FORK_SECONDS = 15.0
 LONGEST_ANSWER = 65536
 TITLE_BYTES = 512
-"""Room that a forked agent has to show its own command line."""
+"""Room for a forked agent to show its own command line."""
 LOOK_SECONDS = 0.2
 UNKNOWN_EXIT_CODE = 255
-"""Its status was taken by somebody else; what asyncio says in this case."""
+"""Its status was collected elsewhere; the value that asyncio uses."""
 
 
 class ServerGoneError(Exception):
-    """The agent server cannot be used, or no longer; the reason is for people."""
+    """The agent server cannot be used, or no longer; the reason is for users."""
 
 
 class StaleError(Exception):
@@ -53,7 +53,7 @@ class Forked(Child):
         return self._exit_code
 
     async def wait(self) -> int:
-        """See `Child`; for one task at a time."""
+        """See `Child`; only one task at a time."""
         pidfd = _pidfd(self.pid)
         try:
             while (code := self._take_status()) is None:
@@ -78,7 +78,7 @@ class Forked(Child):
 
 
 def _pidfd(pid: int) -> int | None:
-    """None where the kernel has no pidfd_open(2): before Linux 5.3, and in some sandboxes."""
+    """None if the kernel has no pidfd_open(2): before Linux 5.3, and in some sandboxes."""
     try:
         return os.pidfd_open(pid)
     except OSError as error:
@@ -88,7 +88,7 @@ def _pidfd(pid: int) -> int | None:
 
 
 class AgentServer:
-    """One running server. Make it with `start`."""
+    """One running server. Create it with `start`."""
 
     def __init__(self, process: Process) -> None:
         assert process.stdout is not None, "started with pipes"
@@ -104,9 +104,9 @@ class AgentServer:
     async def start(
         cls, python: Sequence[str], script: str, *, env: Mapping[str, str], cwd: Path, log: Path
     ) -> "AgentServer":
-        """Start a server by the interpreter of the wandb command `script`.
+        """Start a server in the interpreter of the wandb command `script`.
 
-        Raises ServerGoneError when it cannot serve, OSError when it cannot be started.
+        Raises ServerGoneError if it does not work, OSError if it cannot be started.
         """
         command = [*python, str(SERVER), script, str(os.getpid()), "-" * TITLE_BYTES]
         errors = await anyio.to_thread.run_sync(open_log, log)
@@ -136,11 +136,11 @@ class AgentServer:
     ) -> Child:
         """Fork a process that runs `wandb ARGV…` with its output appended to `output`.
 
-        Raises OSError when this process cannot be had, StaleError, and ServerGoneError.
+        Raises OSError if this fork failed, StaleError, and ServerGoneError.
         """
         os.close(await anyio.to_thread.run_sync(open_log, output))  # what is wrong is said here
         request = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "output": str(output)}
-        with anyio.CancelScope(shield=True):  # an answer that nobody read would be the next one's
+        with anyio.CancelScope(shield=True):  # an unread answer would be taken for the next one
             async with self._turn:
                 answer = await self._exchange(json.dumps(request).encode() + b"\n")
         if "failed" in answer:
@@ -150,7 +150,7 @@ class AgentServer:
         return Forked(answer["pid"], eager=self.eager)
 
     async def close(self) -> None:
-        """End the server; its agents go on."""
+        """Stop the server; its agents continue."""
         with anyio.CancelScope(shield=True):
             if self._process.returncode is None:
                 self._process.kill()

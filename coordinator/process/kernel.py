@@ -1,7 +1,7 @@
-"""What the kernel keeps for trainings: their control groups, and its count of OOM kills.
+"""Kernel facilities for trainings: control groups, and the count of OOM kills.
 
 Owns one control group (version 2) for each training, below the one that was delegated to the
-daemon; without delegation there are none, and everything works by other means. systemd marks a
+daemon; without delegation there are none, and other methods are used. systemd marks a
 delegated group with the extended attribute `user.delegate` (CGROUP_DELEGATION.md of systemd); with
 `DelegateSubgroup=` the daemon itself is one level below it. Nothing else on the machine is touched.
 """
@@ -28,7 +28,7 @@ _KILLED = re.compile(rb"[Kk]ill(?:ed)? process (\d+)")
 
 
 class Kernel:
-    """All methods but the constructor read or write files of the kernel: call them in a thread."""
+    """All methods except the constructor access files of the kernel: call them in a thread."""
 
     def __init__(self, root: Path | None = None, proc: Path = PROC) -> None:
         self.root = root
@@ -37,13 +37,13 @@ class Kernel:
         self._before = self._latest = self._node_oom_kills()
 
     def enclose(self, claim: str) -> str:
-        """Make the control group of a training; its path, or "" where none can be made."""
+        """Create the control group of a training; its path, or "" if it cannot be created."""
         if self.root is None:
             return ""
         group = self._group(self.root, claim)
         try:
             group.mkdir(exist_ok=True)
-        except OSError:  # it can do without
+        except OSError:  # it is not required
             return ""
         return str(group)
 
@@ -69,11 +69,11 @@ class Kernel:
                 self._group(self.root, claim).rmdir()
 
     def out_of_memory(self, claim: str, signum: int | None, pid: int) -> bool:
-        """True when the kernel took a process of this training to get memory back.
+        """True if the kernel killed a process of this training to free memory.
 
-        Exact where the control group counts (memory controller). Else the main process `pid` must
-        have died by SIGKILL, and the count of the whole node have grown within the last two
-        samples; where we may read the kernel's log, that must name it.
+        Exact if the control group has counters (memory controller). Otherwise the main process
+        `pid` must have died by SIGKILL, and the count of the whole node must have grown within the
+        last two samples; if we can read the kernel's log, it must name the process.
         """
         exact = self._group_oom_kills(claim)
         if exact is not None:
@@ -107,7 +107,7 @@ class Kernel:
 def oom_victims(proc: Path = PROC, log: Path = Path("/dev/kmsg")) -> set[int] | None:
     """The processes that the kernel's log names as killed for their memory in the last minute.
 
-    None when we may not read it, or when its numbers are not ours: a container has its own.
+    None if we cannot read it, or if its pids are not ours: a container has its own.
     """
     since = monotonic() - LOG_SECONDS
     try:
@@ -136,7 +136,7 @@ def _record(records: "FileIO") -> bytes | None:
 
 
 def _counter(file: Path, name: str) -> int | None:
-    """A line `NAME NUMBER` of a file of the kernel (cgroup-v2.rst, proc(5))."""
+    """A line `NAME NUMBER` of a kernel file (cgroup-v2.rst, proc(5))."""
     for line in file.read_text(encoding="ascii").splitlines():
         key, _, value = line.partition(" ")
         if key == name:
@@ -145,14 +145,14 @@ def _counter(file: Path, name: str) -> int | None:
 
 
 def delegated_group(proc: Path = PROC) -> Path | None:
-    """The control group that is ours to divide, or None."""
+    """The control group that is delegated to us, or None."""
     own = _own_group(proc)
     if own is None:
         return None
     for group in (own, own.parent):
         if _is_delegated(group):
             if group != own:
-                # A group that holds processes may not have controllers below it, so this needs
+                # A group with processes cannot have controllers below it, so this needs
                 # DelegateSubgroup=. Without it only the count of the whole node is known.
                 with suppress(OSError):
                     (group / "cgroup.subtree_control").write_text("+memory")

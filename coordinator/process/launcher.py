@@ -2,7 +2,7 @@
 
 `launcher.py PARENT_PID COMMAND…` asks the kernel for SIGKILL at the parent's end, resets signal
 dispositions (an inherited SIG_IGN of SIGINT or SIGHUP would be kept across exec, see signal(7)) and
-executes the command. anyio has no preexec_fn, and Python's is not safe beside threads.
+executes the command. anyio has no preexec_fn, and Python's is not safe with threads.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Starts `wandb agent` processes and the like: own session, output to a file, dead with the daemon.
+"""Starts processes such as `wandb agent`: own session, output to a file, tied to the daemon.
 
 Owns the child processes of the daemon and their reaping. It must never signal a pid that it has
 already reaped.
@@ -34,21 +34,21 @@ class Child(ABC):
     @property
     @abstractmethod
     def exit_code(self) -> int | None:
-        """None while it lives; negative: the signal that ended it."""
+        """None while it runs; negative: the signal that ended it."""
 
     @abstractmethod
     async def wait(self) -> int:
         """Wait for the end; the exit code, negative for a signal."""
 
     def send(self, signum: int) -> None:
-        """Signal the process alone; nothing happens when it has ended."""
+        """Signal only this process; does nothing if it has ended."""
         if self.exit_code is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signum)
 
     async def kill_session(self) -> int:
-        """SIGKILL whatever lives in its session, or in one that was made below it, as old versions
-        of wandb do for a service; the number of processes that were hit.
+        """SIGKILL all processes in its session, or in a session created below it, as old versions
+        of wandb do for a service; returns the number of processes.
         """
         self.send(signal.SIGCONT)
         sessions = await anyio.to_thread.run_sync(tree.sessions_of, self.pid)
@@ -82,7 +82,7 @@ async def spawn(
 ) -> Child:
     """Start `command` with its output appended to `output`.
 
-    Raises OSError when the directory or the output file cannot be used.
+    Raises OSError if the directory or the output file cannot be used.
     """
     log = await anyio.to_thread.run_sync(open_log, output)
     try:
@@ -96,6 +96,6 @@ async def spawn(
 
 
 def open_log(path: Path) -> int:
-    """A descriptor that appends to `path`, which only we may read. Raises OSError."""
+    """A descriptor that appends to `path`, which only we can read. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -1,9 +1,9 @@
-"""Finds and ends whole process trees, also those whose root is gone.
+"""Finds and ends whole process trees, even if their root is gone.
 
-A process that left its parent, its group or its session still carries the environment that it was
-started with: each training has a claim of its own in COORDINATOR_RUN_CLAIM. Owns the reading of
-/proc (proc(5)); the kernel gives a pid again only after all others, but every kill is preceded by a
-fresh look all the same.
+A process that left its parent, its group or its session still has the environment that it was
+started with: each training has its own claim in COORDINATOR_RUN_CLAIM. Owns the reading of /proc
+(proc(5)). The kernel reuses a pid only after all others, but each kill is still preceded by a new
+check.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ import anyio.to_thread
 CLAIM_VARIABLE = "COORDINATOR_RUN_CLAIM"
 POLL_SECONDS = 0.02
 STUCK_SECONDS = 10.0
-"""No process that can be killed lives that long after SIGKILL."""
+"""No process that can be killed survives SIGKILL this long."""
 PR_SET_CHILD_SUBREAPER = 36
 DEAD = "ZX"
 Finder = Callable[[], list[int]]
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
 
 def processes() -> Iterator[Seen]:
-    """Every process that can be seen."""
+    """All visible processes."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(OSError, ValueError, IndexError):
@@ -62,12 +62,12 @@ def state_of(pid: int) -> str:
 
 
 def in_session(*sessions: int) -> list[int]:
-    """Living processes of these sessions."""
+    """Live processes of these sessions."""
     return [seen.pid for seen in processes() if seen.session in sessions and seen.state not in DEAD]
 
 
 def sessions_of(root: int) -> set[int]:
-    """The session that `root` leads, and those that processes below it have made for themselves."""
+    """The session that `root` leads, and those that processes below it have created."""
     seen = [one for one in processes() if one.state not in DEAD]
     found, sessions = {root}, {root}
     while more := {one.pid for one in seen if one.parent in found} - found:
@@ -77,10 +77,10 @@ def sessions_of(root: int) -> set[int]:
 
 
 def of_claim(claim: str, session: int | None = None) -> list[int]:
-    """Living processes of one training.
+    """Live processes of one training.
 
-    Those whose environment carries `claim`, and those of the agent's session outside the agent's
-    own process group (an agent gives its child a group of its own).
+    Those whose environment has `claim`, and those of the agent's session outside the agent's
+    own process group (an agent gives its child its own group).
     """
     needle = f"{CLAIM_VARIABLE}={claim}".encode()
     living = [seen for seen in processes() if seen.state not in DEAD]
@@ -99,13 +99,13 @@ def _carries(pid: int, needle: bytes) -> bool:
 
 
 def ended_children() -> set[int]:
-    """Children of ours that have ended and whose status nobody has taken."""
+    """Our ended children whose status was not collected."""
     mine = os.getpid()
     return {seen.pid for seen in processes() if seen.parent == mine and seen.state == "Z"}
 
 
 def reap(pids: Iterable[int]) -> list[int]:
-    """Take the status of ended children that nobody waits for: orphans that became ours."""
+    """Collect the status of ended children without a waiter: orphans that became ours."""
     reaped = []
     for pid in pids:
         with suppress(ChildProcessError):
@@ -115,10 +115,10 @@ def reap(pids: Iterable[int]) -> list[int]:
 
 
 async def kill_all(find: Finder, stuck: Callable[[list[int]], object] | None = None) -> int:
-    """SIGKILL all that `find` finds until it finds nothing; the number of processes hit.
+    """SIGKILL everything that `find` finds until it finds nothing; returns the number of processes.
 
-    Waits for as long as a process is in the kernel's hands (state D). `stuck` is told once of those
-    that are left after STUCK_SECONDS.
+    Waits as long as a process is in state D. `stuck` is called once with those that are left after
+    STUCK_SECONDS.
     """
     hit: set[int] = set()
     patience = monotonic() + STUCK_SECONDS

@@ -1,8 +1,8 @@
-"""Signals the processes that train when a launcher stands between them and us.
+"""Signals the processes that train if there is a launcher between them and us.
 
-Owns the search for them: a launcher puts variables into the environment of its workers that it does
-not have itself, and what a worker starts (the SDK's service, DataLoader workers) is below it. It
-must never signal those: they would end before the checkpoint is written.
+Owns the search for them: a launcher sets variables for its workers that it does not have itself,
+and processes of a worker (the SDK's service, DataLoader workers) are below it. It must never signal
+those: they would end before the checkpoint is written.
 """
 
 import os
@@ -15,7 +15,7 @@ from coordinator.process import tree
 
 
 def signal_workers(launcher: int, variables: AbstractSet[str], signum: int) -> list[int]:
-    """Send `signum` to each worker of `launcher` once; their pids, none when there is none yet."""
+    """Send `signum` to each worker of `launcher` once; returns their pids, possibly none."""
     signalled = []
     for pid in workers_of(launcher, variables):
         with suppress(ProcessLookupError, PermissionError):
@@ -25,7 +25,7 @@ def signal_workers(launcher: int, variables: AbstractSet[str], signum: int) -> l
 
 
 def workers_of(launcher: int, variables: AbstractSet[str]) -> list[int]:
-    """The topmost processes below `launcher` with one of `variables` that it has not itself."""
+    """The topmost processes below `launcher` with one of `variables` that it does not have."""
     below: defaultdict[int, list[int]] = defaultdict(list)
     for seen in tree.processes():
         if seen.state not in tree.DEAD:
@@ -42,7 +42,7 @@ def workers_of(launcher: int, variables: AbstractSet[str]) -> list[int]:
 
 
 def _names(pid: int) -> set[str]:
-    """The variables that a process was started with; none for one that has ended."""
+    """The variables that a process was started with; none if it has ended."""
     with suppress(OSError):
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         return {entry.partition(b"=")[0].decode(errors="replace") for entry in entries}

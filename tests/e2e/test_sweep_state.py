@@ -135,7 +135,7 @@ def test_a_404_is_asked_again_and_a_deleted_sweep_ends_the_daemon_after_its_trai
     assert [slot["state"] for slot in node.running()] == ["running"]
     node.release()
     assert node.wait() == 2
-    assert "the server knows it no more" in node.tail()
+    assert "the server no longer has this sweep" in node.tail()
     assert [view["outcome"] for view in node.history()] == ["finished"]
     node.wait_nothing_left()
 
