@@ -18,7 +18,7 @@ from tests.killmatrix.play import Plan, Result, pairs, play, single
 from tests.support.scripts import run, say
 
 EXAMPLES = """examples:
-  scripts/killmatrix                            the whole matrix (15 minutes on two processors)
+  scripts/killmatrix                            the whole matrix (five minutes on two processors)
   scripts/killmatrix --cell daemon:saving       one cell; repeatable
   scripts/killmatrix --pairs 30 --seed 7        random pairs instead; a seed repeats them
   scripts/killmatrix --list                     the names of the cells
