@@ -31,7 +31,7 @@ from typing import Any, Dict, NoReturn
 
 Message = Dict[str, Any]  # evaluated at run time, where Python may be 3.7
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.05
 """Replaces `Agent.POLL_INTERVAL`, 5 s: how long an agent waits before each heartbeat."""
 ADOPTION_SECONDS = 5.0
 PR_SET_PDEATHSIG = 1
@@ -94,7 +94,10 @@ class Server:
     """wandb, imported once."""
 
     def __init__(self, script: str, daemon: int) -> None:
-        sys.path[0] = os.path.dirname(os.path.realpath(script))  # as when the script itself runs
+        if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+            sys.path[0] = os.path.dirname(
+                os.path.realpath(script)
+            )  # as when the script itself runs
         import wandb
         from wandb import wandb_agent
         from wandb.cli.cli import cli
@@ -167,6 +170,7 @@ def fork_away() -> int:
     becomes its parent (prctl(2), PR_SET_CHILD_SUBREAPER).
     """
     receiver, sender = os.pipe()
+    os.set_blocking(receiver, False)
     with os.fdopen(receiver, "rb", 0) as pipe, os.fdopen(sender, "wb", 0) as say:
         between = os.fork()
         if between == 0:
@@ -179,7 +183,7 @@ def fork_away() -> int:
             say.write(b"%d" % pid)
             os._exit(0)
         os.waitpid(between, 0)
-        pid = int(pipe.read(32) or 0)  # it has written or was killed: do not wait
+        pid = int(pipe.read(32) or 0)  # nothing: it was killed before it could write
     if pid <= 0:
         raise OSError(-pid or errno.ECHILD, os.strerror(-pid or errno.ECHILD))
     return pid

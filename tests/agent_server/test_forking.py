@@ -33,10 +33,14 @@ REAL = Path(sys.executable).with_name("wandb")
 
 
 @asynccontextmanager
-async def server(script: Path, folder: Path) -> AsyncIterator[AgentServer]:
+async def server(script: Path, folder: Path, *flags: str) -> AsyncIterator[AgentServer]:
     tree.become_subreaper()  # as the daemon does
     running = await AgentServer.start(
-        [sys.executable], str(script), env=ENV, cwd=folder, log=folder / "log"
+        [sys.executable, *flags],
+        str(script),
+        env={**ENV, "PYTHONPATH": str(script.parent)},
+        cwd=folder,
+        log=folder / "log",
     )
     try:
         yield running
@@ -63,19 +67,20 @@ async def test_the_real_wandb_is_forked_with_its_own_command_line(tmp_path: Path
     assert "--forward-signals" in output.read_text()
 
 
-async def test_a_forked_agent_sees_what_a_started_one_sees(tmp_path: Path) -> None:
-    script = fake_wandb(tmp_path / "site")
+@pytest.mark.parametrize("safe_path", [False, True])
+async def test_a_forked_agent_sees_what_a_started_one_sees(safe_path: bool, tmp_path: Path) -> None:
+    script, flags = fake_wandb(tmp_path / "site"), ["-P"] if safe_path else []
+    env = {**ENV, "TOKEN": "\udcff and blanks", "PYTHONPATH": str(tmp_path / "site")}
     seen = []
-    env = {**ENV, "TOKEN": "\udcff and blanks"}
     for way in ("fork", "exec"):
         output = tmp_path / way
-        async with server(script, tmp_path / "site") as running:
+        async with server(script, tmp_path / "site", *flags) as running:
             if way == "fork":
                 child = await running.fork(["show"], env=env, cwd=tmp_path, output=output)
             else:
                 end = "\nimport sys\nsys.exit(cli())\n"
                 (tmp_path / "site" / "full").write_text(script.read_text() + end)
-                command = [sys.executable, str(tmp_path / "site" / "full"), "show"]
+                command = [sys.executable, *flags, str(tmp_path / "site" / "full"), "show"]
                 child = await spawn(command, env=env, cwd=tmp_path, output=output)
             assert await ended(child) == 0, output.read_text()
             told = json.loads(output.read_text())
