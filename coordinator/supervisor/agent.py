@@ -29,10 +29,6 @@ FREEZE_AFTER_SECONDS = 1.0
 REPORT_SECONDS = 5.0
 """Between two heartbeats of an agent with a run, as wandb's own POLL_INTERVAL."""
 
-WIND_DOWN_SECONDS = 1.5
-"""An agent whose run has ended is let go this much later. Its end takes processor time, which the
-next training needs for its start."""
-
 
 class AgentState(enum.StrEnum):
     """Life of an agent; `frozen` is a second thing."""
@@ -137,7 +133,6 @@ class Agent:
         """
         with anyio.move_on_after(self._reported_at + REPORT_SECONDS - monotonic()):
             await self.run_ended.wait()
-            await anyio.sleep(WIND_DOWN_SECONDS)
         self._reported_at = monotonic()
         return not self.run_ended.is_set()
 

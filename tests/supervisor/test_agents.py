@@ -325,10 +325,7 @@ async def test_the_server_hears_of_a_run_no_more_often_than_from_a_bare_agent(
         assert monotonic() - began >= 0.9
 
 
-async def test_an_agent_whose_training_has_ended_is_let_go_before_its_next_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent_module, "WIND_DOWN_SECONDS", 0.01)
+async def test_an_agent_whose_training_has_ended_is_let_go_at_once(tmp_path: Path) -> None:
     async with crew(tmp_path) as ours:
         [agent] = await ours.started()
         ours.agents.give(agent, command("r1"))
