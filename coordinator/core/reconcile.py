@@ -42,8 +42,7 @@ class Observed:
     starting_agents: int = 0
     """Those among them that have not registered yet."""
     proven: bool = False
-    """An agent has registered since the daemon started, or a forked trial has worked; before that,
-    only one is tried."""
+    """An agent has registered since the daemon started; before that, only one is tried."""
     may_start: bool = True
     """False during the pause after a failed agent start."""
 

@@ -299,7 +299,7 @@ class Pool:
             slots=tuple(SlotSeen(s.number, s.state, s.retiring) for s in self.slots.values()),
             ready_agents=len(agents.ready),
             starting_agents=agents.starting,
-            proven=agents.proven or agents.starter.forks,
+            proven=agents.proven,
             may_start=agents.may_start,
         )
 
