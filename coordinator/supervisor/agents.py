@@ -63,9 +63,9 @@ class Agents:
         welcome: Callable[[], bool],
         group: TaskGroup,
     ) -> None:
-        """`refused` is called when the server takes an agent on no more: the sweep may be over.
+        """`refused` is called when the server no longer registers agents: the sweep may be over.
 
-        `welcome` says whether an agent that the server does not take on is of use to us.
+        `welcome` says whether an agent that the server does not register is of use to us.
         """
         self._settings = settings
         self.starter = starter

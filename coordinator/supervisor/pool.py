@@ -18,6 +18,8 @@ from anyio.abc import TaskGroup
 from coordinator.core.escalation import Escalation, Step
 from coordinator.core.model import DownMode, NodeState, SlotState
 from coordinator.core.reconcile import (
+    READY_FOR_WORK,
+    SPARE_AGENTS,
     Action,
     AddSlot,
     Desired,
@@ -46,10 +48,6 @@ PREEMPTED_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: run me again later. SLURM scripts requeue on it."""
 HURRY_SECONDS = 5.0
 TICK_SECONDS = 1.0
-SPARE_AGENTS = 1
-"""Kept for a slot whose agent dies; where agents are executed each costs 2 s of CPU and 95 MB."""
-READY = frozenset({SlotState.IDLE, SlotState.CLAIMING})
-"""States of a slot without a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ class Pool:
     @property
     def is_idle(self) -> bool:
         """No slot has a run."""
-        return all(slot.state in READY for slot in self.slots.values())
+        return all(slot.state in READY_FOR_WORK for slot in self.slots.values())
 
     @property
     def _quiet(self) -> bool:
@@ -126,7 +124,7 @@ class Pool:
     def _only_dirt(self) -> bool:
         """The daemon is to end, and all that is left does not die of SIGKILL: waiting is no use."""
         states = {slot.view_state() for slot in self.slots.values()}
-        quiet = READY | {SlotState.DIRTY}
+        quiet = READY_FOR_WORK | {SlotState.DIRTY}
         return self.exit_code is not None and SlotState.DIRTY in states and states <= quiet
 
     @property
@@ -267,11 +265,13 @@ class Pool:
         for slot in self.slots.values():
             if not self._claiming or not self.services.guards.admits(slot.number):
                 slot.stop_claiming(hard=False)
+        fixed, forks = self.settings.warm_agents, self.services.agents.starter.forks
+        by_slots = None if forks else SPARE_AGENTS
         desired = Desired(
             slots=self.desired_slots,
             down=self._down,
             start_agents=self._agents_wanted,
-            warm_agents=self._warm_agents,
+            warm_agents=by_slots if fixed == "auto" else fixed,
             keep_idle_agents=not self._leaving and self._prospects.agents_needed(quiet=self._quiet),
         )
         for action in plan(desired, self._observed()):
@@ -282,16 +282,6 @@ class Pool:
         for training in self.trainings:
             if training.agent.exit_ordered:
                 training.preempt(self.settings.preempt_signal, self.settings.grace_seconds)
-
-    @property
-    def _warm_agents(self) -> int:
-        """How many agents to keep ready for slots whose runs may end soon."""
-        if self.settings.warm_agents != "auto":
-            return self.settings.warm_agents
-        if not self.services.agents.starter.forks:
-            return SPARE_AGENTS
-        busy = sum(s.retiring is None and s.state not in READY for s in self.slots.values())
-        return max(busy, SPARE_AGENTS)
 
     def _observed(self) -> Observed:
         agents = self.services.agents

@@ -101,7 +101,7 @@ wishes = st.builds(
     slots=st.integers(0, 12),
     down=st.sampled_from(DownMode),
     start_agents=st.booleans(),
-    warm_agents=st.integers(0, 4),
+    warm_agents=st.none() | st.integers(0, 4),
     keep_idle_agents=st.booleans(),
 )
 
@@ -169,6 +169,14 @@ def test_before_the_first_agent_has_worked_one_is_tried_at_a_time() -> None:
     assert plan(Desired(4, warm_agents=3), starting) == []
 
 
+def test_where_agents_are_cheap_one_is_kept_for_each_slot_that_may_soon_be_free() -> None:
+    world = replace(seen(*running(3), ready=0), proven=True)
+    assert plan(Desired(3, warm_agents=None), world) == [StartAgents(3)]
+    assert plan(Desired(3, warm_agents=None), replace(world, ready_agents=3)) == []
+    idle = replace(seen(SlotSeen(0, SlotState.IDLE)), proven=True)
+    assert plan(Desired(1, warm_agents=None), idle) == [StartAgents(2)], "and a spare one"
+
+
 def test_a_node_without_slots_keeps_no_warm_agent() -> None:
     assert plan(Desired(0, warm_agents=4), seen(ready=2)) == [DismissAgents(0)]
     assert plan(Desired(0, warm_agents=4), seen()) == []
@@ -205,7 +213,9 @@ def test_carrying_the_plan_out_ends_in_the_world_that_was_wanted(
     staying = [slot for slot in world.slots if slot.retiring is None]
     assert len(staying) == desired.slots
     waiting = [slot for slot in staying if slot.state in WITHOUT_RUN]
-    wanted = len(waiting) + (desired.warm_agents if world.slots or desired.slots else 0)
+    busy = len(staying) - len(waiting)
+    warm = max(busy, 1) if desired.warm_agents is None else desired.warm_agents
+    wanted = len(waiting) + (warm if world.slots or desired.slots else 0)
     if not desired.keep_idle_agents:
         wanted = 0
     assert world.ready_agents <= wanted
