@@ -17,7 +17,7 @@ import anyio.to_thread
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from coordinator.process.spawn import Child, launched, open_log
+from coordinator.process.spawn import Child, launch, open_log
 
 SERVER = Path(__file__).parent.parent / "agent_server.py"
 IMPORT_SECONDS = 60.0
@@ -111,10 +111,9 @@ class AgentServer:
         command = [*python, str(SERVER), script, str(os.getpid()), "-" * TITLE_BYTES]
         errors = await anyio.to_thread.run_sync(open_log, log)
         try:
-            process = await anyio.open_process(
-                launched(command), stdin=PIPE, stdout=PIPE, stderr=errors, cwd=cwd, env=dict(env),
-                start_new_session=True,
-            )  # fmt: skip
+            process = await launch(
+                command, env=env, cwd=cwd, stdin=PIPE, stdout=PIPE, stderr=errors
+            )
         finally:
             os.close(errors)
         server = cls(process)
@@ -175,7 +174,10 @@ class AgentServer:
             raise ServerGoneError("the agent server has ended") from error
         except (TimeoutError, anyio.DelimiterNotFound) as error:
             raise ServerGoneError(f"the agent server did not answer in {seconds:.0f} s") from error
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError as error:  # something in that environment writes to stdout at its start
+            raise ServerGoneError(f"the agent server said {line[:80]!r}") from error
         if "refused" in answer:
             raise ServerGoneError(answer["refused"])
         return answer

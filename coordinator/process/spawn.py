@@ -72,9 +72,21 @@ class Spawned(Child):
         return await self._process.wait()
 
 
-def launched(command: Sequence[str]) -> list[str]:
-    """The command line that starts `command` so that it ends with this process."""
-    return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
+async def launch(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdin: int,
+    stdout: int,
+    stderr: int,
+) -> Process:
+    """Start `command` in its own session; it ends with this process. Raises OSError."""
+    wrapped = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
+    return await anyio.open_process(
+        wrapped, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=dict(env),
+        start_new_session=True,
+    )  # fmt: skip
 
 
 async def spawn(
@@ -86,10 +98,7 @@ async def spawn(
     """
     log = await anyio.to_thread.run_sync(open_log, output)
     try:
-        process = await anyio.open_process(
-            launched(command), stdin=DEVNULL, stdout=log, stderr=STDOUT, cwd=cwd, env=dict(env),
-            start_new_session=True,
-        )  # fmt: skip
+        process = await launch(command, env=env, cwd=cwd, stdin=DEVNULL, stdout=log, stderr=STDOUT)
     finally:
         os.close(log)
     return Spawned(process)

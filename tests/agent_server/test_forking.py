@@ -206,6 +206,14 @@ async def test_what_wandb_prints_while_it_is_imported_is_no_answer(tmp_path: Pat
         assert running.version == "9.9"
 
 
+async def test_an_environment_that_writes_to_stdout_at_its_start_is_refused(tmp_path: Path) -> None:
+    script = fake_wandb(tmp_path / "site")
+    (tmp_path / "site" / "sitecustomize.py").write_text("import os; os.write(1, b'hello\\n')")
+    with pytest.raises(ServerGoneError, match="the agent server said b'hello'"):
+        async with server(script, tmp_path):
+            pass
+
+
 @pytest.mark.parametrize("what", ["change", "delete"])
 async def test_a_wandb_that_was_replaced_is_noticed(what: str, tmp_path: Path) -> None:
     async with server(fake_wandb(tmp_path / "site"), tmp_path) as running:

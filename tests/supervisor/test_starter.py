@@ -151,6 +151,14 @@ async def test_a_server_that_cannot_be_had_again_is_tried_again_later(
         assert made.reason == ""
 
 
+async def test_fork_starts_no_agent_anew_when_the_server_is_lost_for_good(tmp_path: Path) -> None:
+    async with starter(fake_wandb(tmp_path / "site"), tmp_path, AgentStart.FORK) as made:
+        await made.prepare()
+        (tmp_path / "site" / "wandb" / "wandb_agent.py").unlink()
+        with pytest.raises(OSError, match="cannot import name 'wandb_agent'"):
+            await made.start("e/p/s", env=ENV, output=tmp_path / "out")
+
+
 async def test_many_agents_at_once_share_one_server(tmp_path: Path) -> None:
     async with starter(fake_wandb(tmp_path / "site"), tmp_path) as made:
         await made.prepare()
